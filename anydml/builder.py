@@ -252,7 +252,7 @@ class GraphBuilder:
             inputs[field] = inputs[field].broadcast_to(sizes)
             tensors[field] = inputs[field].desc
         problems = self._broken_rules(operator, tensors | outputs, attributes, where)
-        problems += do_not_go_together(operator, tensors, outputs) if not problems else ()
+        problems += do_not_go_together(operator, given, tensors, outputs) if not problems else ()
         if not outputs or (problems and any(s.name not in outputs for s in operator.outputs if not s.array)):
             raise InvalidOperator(*problems)
         values: list[Value | None] = []

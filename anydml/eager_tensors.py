@@ -311,7 +311,7 @@ def _prepare(
     for name in sizes:
         tensors[name] = TensorDesc(tensors[name].data_type, sizes[name])
     problems = check(operator, tensors | outputs, attributes, FeatureLevel.newest())
-    problems = problems or list(do_not_go_together(operator, tensors, outputs))
+    problems = problems or list(do_not_go_together(operator, given, tensors, outputs))
     problems = problems or list(_too_large(operator, outputs))
     if problems:
         told = [[in_parameters(operator, text) for text in (p.where, p.message, p.remedy)] for p in problems]

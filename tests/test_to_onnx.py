@@ -13,7 +13,7 @@ from anydml.ops.dtypes import FROM_NUMPY
 from tests.test_tensor_operators import arguments, results
 
 NO_WORDS = """
-ELEMENT_WISE_MODULUS_FLOOR ELEMENT_WISE_BIT_COUNT ELEMENT_WISE_ATAN_YX RANDOM_GENERATOR ROI_ALIGN_GRAD
+ELEMENT_WISE_BIT_COUNT ELEMENT_WISE_ATAN_YX RANDOM_GENERATOR ROI_ALIGN_GRAD
 """.split()
 """Operators of which the example has no ONNX form."""
 
@@ -102,6 +102,23 @@ def test_layouts():
         np.testing.assert_array_equal(got, wanted[name])
 
 
+@pytest.mark.parametrize("dtype", ["FLOAT32", "FLOAT16"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: dml.round(x, "TOWARD_INFINITY"),
+        lambda x: dml.modulus_floor(x, 3.0),
+        lambda x: dml.modulus_floor(x, -0.7),
+    ],
+)
+def test_signs_that_are_copied_bit_by_bit(made, dtype):
+    x = np.array([5.5, -5.5, 3, -3, 0, -0.0, 2.5, -2.5, 0.5, -0.5, np.nan, np.inf, 6e4], dtype.lower())
+    g = dml.GraphBuilder()
+    graph = g.compile({"y": made(g.input("x", dtype, x.shape))})
+    (got,) = run(graph.to_onnx(), {"x": x})
+    np.testing.assert_array_equal(got, graph({"x": x})["y"])
+
+
 def test_a_small_network():
     rng = np.random.default_rng(0)
     f = lambda *s: rng.standard_normal(s).astype(np.float32)  # noqa: E731
@@ -134,7 +151,10 @@ def test_what_onnx_cannot_say_is_told_by_node():
     with pytest.raises(dml.Unsupported, match=r"\(RANDOM_GENERATOR\): .* it has no words for this one"):
         g.compile({"y": dml.random_generator(g.input("state", "UINT32", [6]), [4])[0]}).to_onnx()
     images = g.input("images", "INT64", [1, 1, 4, 4])
-    with pytest.raises(dml.Unsupported, match=r"\(MAX_POOLING\): .* not with these attributes"):
+    with pytest.raises(
+        dml.Unsupported,
+        match=r"\(MAX_POOLING\): .* not with these attributes, .* window_size=\(2, 2\), .* Input int64",
+    ):
         g.compile({"y": dml.max_pooling(images, 2)}).to_onnx()
 
 

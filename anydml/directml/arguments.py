@@ -206,9 +206,14 @@ def repeated(
 
 
 def do_not_go_together(
-    operator: Operator, tensors: Mapping[str, TensorDesc], outputs: Mapping[str, TensorDesc]
+    operator: Operator,
+    given: Mapping[str, Any],
+    tensors: Mapping[str, TensorDesc],
+    outputs: Mapping[str, TensorDesc],
 ) -> Iterator[Problem]:
     """Arguments that break no rule, and yet give an output no sizes."""
     if any(s.optional is None and not s.array and s.name not in outputs for s in operator.outputs):
-        shapes = ", ".join(f"{name} {desc.sizes}" for name, desc in tensors.items())
-        yield Problem(operator.name, f"expected arguments that go together, but got {shapes}")
+        got = [f"{name} {desc.sizes}" for name, desc in tensors.items()]
+        got += [f"{a.name} {short_repr(given[a.name])}" for a in operator.asks]
+        wanted = "; ".join(f"{a.name} is {a.documented}" for a in operator.asks)
+        yield Problem(operator.name, f"expected arguments that go together, but got {', '.join(got)}", wanted)

@@ -251,14 +251,18 @@ def _ranks(
             default=None,
         )
         remedy = f"allowed from {later.label}" if later else ""
-        if rank < low and not remedy:
-            remedy = "put sizes of 1 in front"
-        got = f"rank {rank}" + (f" ({remedy})" if later else "")
+        got = f"rank {rank}" + (f" ({remedy})" if remedy else "")
         yield Problem(
             operator.name,
             f"{_join(operands)}: expected {wanted} at feature level {level.label}, but got {got}",
-            "put sizes of 1 in front" if rank < low else "",
+            _how_to_add_dimensions(operator, operands) if rank < low else "",
         )
+
+
+def _how_to_add_dimensions(operator: Operator, operands: Sequence[Operand]) -> str:
+    """To tensors of too few: where they stand is said of those of operators that do not broadcast."""
+    said = [operator.shapes[s.parameter] for s in operands if s.parameter in operator.shapes]
+    return f"it is {shape_in_words(said[0])}" if len(said) == 1 else "put sizes of 1 in front"
 
 
 def _types(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from anydml.errors import counted
 from anydml.ops.attributes import UINT, UINTS, ActivationKind
 from anydml.ops.call import Array, Call
 from anydml.ops.dtypes import FLOAT32, FLOATS_UP_TO_32_BIT, INT8, INT32, UINT8
@@ -157,7 +158,7 @@ def _bias_of(channels: Callable[[Call], int]) -> Rule:
     return holds(
         "BiasTensor {1, C, 1, ...} of the input's number of dimensions, with all channels of the output",
         lambda c: c.bias is None or c.bias.shape == (1, channels(c), *(1,) * (c.input.ndim - 2)),
-        lambda c: c.bias.shape,
+        lambda c: f"{c.bias.shape} for {channels(c)} channels and {counted(c.input.ndim, 'dimension')}",
     )
 
 

@@ -13,7 +13,21 @@ import numpy as np
 from anydml.errors import Problem, Unsupported
 from anydml.onnx.from_directml.nodes import OnnxNodes
 from anydml.ops.dtypes import BOOL, FLOAT16, FLOATING, NUMPY, SIGNED, SIZE
-from anydml.ops.expr import Expr, inline_calls, walk
+from anydml.ops.elementary import copysign
+from anydml.ops.expr import (
+    Expr,
+    absolute,
+    and_,
+    div,
+    eq,
+    inline_calls,
+    lt,
+    neg,
+    or_,
+    select,
+    walk,
+    with_args,
+)
 
 _SAME = {
     "add": "Add",
@@ -70,16 +84,42 @@ def nodes_of(expr: Expr, operands: Sequence[str], o: OnnxNodes) -> str:
     return _Writer(operands, o).edge(expr)
 
 
+def _without_bits(expr: Expr) -> Expr:
+    """The same where signs were copied bit by bit; the sign of a NaN, which says nothing, is +."""
+    made: dict[Expr, Expr] = {}
+    for e in walk(expr):
+        signed = _copied_sign(e)
+        if signed is None:
+            made[e] = with_args(e, tuple(made[a] for a in e.args))
+            continue
+        magnitude, x = absolute(made[signed[0]]), made[signed[1]]
+        negative = or_(lt(x, 0.0), and_(eq(x, 0.0), lt(div(1.0, x), 0.0)))
+        made[e] = select(negative, neg(magnitude), magnitude)
+    return made[expr]
+
+
+def _copied_sign(e: Expr) -> tuple[Expr, Expr] | None:
+    """What `copysign` was told, if it made this."""
+    if e.opcode != "bitcast" or e.dtype not in FLOATING or e.args[0].opcode != "or":
+        return None
+    inner = [a.args[0] for a in e.args[0].args if a.opcode == "and" and a.args[0].opcode == "bitcast"]
+    if len(inner) != 2:
+        return None
+    x, magnitude = (b.args[0] for b in inner)
+    return (magnitude, x) if copysign(magnitude, x) == e else None
+
+
 class _Writer:
     def __init__(self, operands: Sequence[str], o: OnnxNodes) -> None:
         self.operands, self.o = operands, o
         self.edges: dict[Expr, str] = {}
 
     def edge(self, expr: Expr) -> str:
-        for e in walk(expr):
+        said = _without_bits(expr)
+        for e in walk(said):
             if e not in self.edges:
                 self.edges[e] = self._one(e)
-        return self.edges[expr]
+        return self.edges[said]
 
     def _one(self, e: Expr) -> str:
         o, args = self.o, [self.edges[a] for a in e.args]
@@ -113,7 +153,7 @@ class _Writer:
         elif e.opcode in _ROWS:
             made = self._row(e, args[0])
         if made is None:
-            message = f"expected an operator that ONNX has, but {e.opcode} of {e.dtype.label} is none"
+            message = f"expected what ONNX can say, but it has no operator for {e.opcode} of {e.dtype.label}"
             raise Unsupported(Problem("to_onnx", message))
         return str(made)
 

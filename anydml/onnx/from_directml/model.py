@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from anydml.directml.fusion import dimensions
-from anydml.errors import Problem, Unsupported
+from anydml.errors import Problem, Unsupported, short_repr
 from anydml.ir.graph import DirectMLGraph, DirectMLNode, TensorType, Value
 from anydml.onnx.from_directml.expressions import nodes_of
 from anydml.onnx.from_directml.nodes import IR_VERSION, OPSET, OnnxNodes, code_of
@@ -143,7 +143,11 @@ class _Writer:
         made = lowered(operator, tensors, node.attributes, names, self.o)
         if made is None:
             if operator.name in LOWERINGS:
+                values = [(a, node.attributes.get(a.name, a.default)) for a in operator.attributes]
+                got = [f"{a.parameter}={short_repr(value)}" for a, value in values if value != a.default]
+                got += [f"{n.removesuffix('Tensor')} {t.data_type.label}" for n, t in tensors.items()]
                 message = "expected what ONNX can say, but not with these attributes, types and sizes"
+                message += f": {', '.join(got)}"
             else:
                 message = "expected an operator that ONNX can say, but it has no words for this one"
             raise Unsupported(Problem(operator.name, message))

@@ -73,7 +73,10 @@ class TestSizes:
     def test_behind_an_offset(self, tmp_path):
         bindings = {"InputTensor": {"name": "A", "elementOffset": 4}, "OutputTensor": "Out"}
         resources = {"A": numbers(6), "Out": zeros(3)}
-        with pytest.raises(InvalidModel, match="at least 12 bytes, but got 8 from byte 16 of 'A' on"):
+        with pytest.raises(
+            InvalidModel,
+            match=r"at least 12 bytes, but got 8 from byte 16 of 'A' on; the tensor is float32 \[3\]",
+        ):
             dispatched(tmp_path, NEGATE, resources, bindings)
         with pytest.raises(InvalidModel, match="expected at least 12 bytes, but got 8"):
             dispatched(tmp_path, NEGATE, resources, bindings, relaxed=True)

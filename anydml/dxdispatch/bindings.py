@@ -77,10 +77,10 @@ class BoundRange:
         if self.size < self.needed:
             where = f" from byte {self.offset} of {self.name!r} on" if self.offset else ""
             message = f"expected at least {self.needed} bytes, but got {self.size}{where}"
-            remedy = (
-                f"TotalTensorSizeInBytes asks for them; {_RELAXED} asks for the {self.tensor.reach} in use"
-            )
-            yield Problem(self.place, message, remedy)
+            sizes = f"{self.tensor.data_type.label} {list(self.tensor.sizes)}"
+            fewer = f"TotalTensorSizeInBytes asks for them; {_RELAXED} asks for the {self.tensor.reach} in use"
+            helps = self.tensor.reach <= self.size
+            yield Problem(self.place, message, fewer if helps else f"the tensor is {sizes}")
 
 
 def check_view(view: Mapping[str, Any]) -> None:

@@ -78,7 +78,9 @@ class BoundRange:
             where = f" from byte {self.offset} of {self.name!r} on" if self.offset else ""
             message = f"expected at least {self.needed} bytes, but got {self.size}{where}"
             sizes = f"{self.tensor.data_type.label} {list(self.tensor.sizes)}"
-            fewer = f"TotalTensorSizeInBytes asks for them; {_RELAXED} asks for the {self.tensor.reach} in use"
+            fewer = (
+                f"TotalTensorSizeInBytes asks for them; {_RELAXED} asks for the {self.tensor.reach} in use"
+            )
             helps = self.tensor.reach <= self.size
             yield Problem(self.place, message, fewer if helps else f"the tensor is {sizes}")
 

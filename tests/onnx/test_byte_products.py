@@ -296,6 +296,17 @@ def test_weights_of_seven_bits_stay(largest, same):
         assert [c.content.dtype for c in written.constants.values()] == [np.uint8, np.uint8]
 
 
+@pytest.mark.parametrize("largest", [64, 65])
+def test_explain_says_that_products_are_written_otherwise(largest, monkeypatch):
+    monkeypatch.setattr(byte_products, "cuts_sums_off", lambda: True)
+    b = np.full((70, 40), -largest, np.int8)
+    data = model("(uint8[n,70] a) => (int32[n,40] y) { y = MatMulInteger (a, b) }", b=b)
+    session = anydml.load(data, native=False)
+    session.run(None, {"a": extreme("uint8", 3, 70)})
+    told = "(1 node changed so that products of 8-bit integers are exact and fast)"
+    assert (told in session.explain()) is (largest > 64)
+
+
 def test_nothing_changes_where_sums_are_whole():
     data = model("(uint8[n,70] a) => (int32[n,40] y) { y = MatMulInteger (a, b) }", b=extreme("int8", 70, 40))
     assert not instead(data, cut_off=False).instead

@@ -20,7 +20,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from anydml.errors import Problem, Unsupported
+from anydml.errors import Problem, Unsupported, counted
 from anydml.ir.graph import Constant, Graph, If, MapType, Node, SequenceType, TensorType, Type, Value
 from anydml.onnx.execute.checks import check_node, check_sizes, fixed_type, unsupported
 from anydml.onnx.execute.cost_model import connected, seconds
@@ -400,6 +400,9 @@ class _Lowering:
         small = {v: c for v, c in constants.items() if v not in weights}
         typed = self._with_types(nodes) if provider.exact else nodes
         made = region(typed, inputs, outputs, small, opsets, weights, self.declared, provider.exact)
+        if made.rewritten:
+            told = f"{counted(made.rewritten, 'node')} changed so that products of 8-bit integers are exact and fast"
+            because = f"{because}; {told}" if because else told
         call = self.libraries.compile(provider, made, self._threads(nodes), self.alone)
         ends = [fixed_type(v) for v in (*inputs, *outputs)]
         known = [e for e in ends if e is not None]

@@ -53,6 +53,8 @@ class Region:
     """Weights that no optimisation turns or reshapes, so that they can be read where they are."""
     quantized: bool = False
     """Whether factors of products are quantized already, and not to be rounded once more."""
+    rewritten: int = 0
+    """How many nodes are written otherwise, so that products of 8-bit integers are exact, and fast."""
     custom: bool = False
     """Whether some of its operators are of a library that people register; its weights are in the model."""
 

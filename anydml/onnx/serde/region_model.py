@@ -116,6 +116,7 @@ def region(
         ),
         frozenset(map(names.of, _unchanged(written, weights))),
         _dequantizes_activations(every, {*constants, *weights}),
+        len(instead),
         custom,
     )
 

@@ -22,6 +22,8 @@ LONGEST = 5.0
 """Seconds that the end of the process waits for a kernel that is being made."""
 STAY = 2.0
 """Seconds that a thread then is kept from making another: if there is no end by then, it is waited for."""
+RESTS = 4.0
+"""How often LLVM may rest at once; then it is once a second, as it has to be read again after each."""
 LEAST_STACK = 1 << 20
 """Bytes that LLVM may take of a thread's stack."""
 
@@ -34,6 +36,7 @@ class _Compiling:
         self.active = False
         """Whether LLVM was imported, or has compiled, since it was told to rest."""
         self._ender, self._until = 0, 0.0
+        self._rests, self._rested = RESTS, time.monotonic()
         atexit.register(self.end)
         if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread it does not have
             released = self.lock.release
@@ -65,7 +68,12 @@ class _Compiling:
 
     def rest(self) -> None:
         """All that was wanted is compiled for now: LLVM's own code need not stay in memory."""
-        if self.active:
+        if not self.active:
+            return
+        now = time.monotonic()
+        self._rests, self._rested = min(self._rests + now - self._rested, RESTS), now
+        if self._rests >= 1:
+            self._rests -= 1
             self.active = False
             give_back("libllvmlite")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from math import prod
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -16,6 +17,7 @@ from anydml.codegen.program.types import array_type
 from tests.onnx.test_native import expected, model, same
 from tests.robustness.guard_memory import Memory
 
+MEMORY = Memory()
 SIZES = (3, 16, 17, 40, 200)
 CONSTANTS = ", ".join(
     (
@@ -174,11 +176,17 @@ def check(session: dml.Session, made: onnx.ModelProto, feeds: dict[str, np.ndarr
         same(session.run(None, feeds), wanted)
     if os.name == "nt":
         return True
-    memory = Memory()
+    try:
+        return _stays_inside(program, feeds, wanted)
+    finally:
+        MEMORY.take_back()
+
+
+def _stays_inside(program: Any, feeds: dict[str, np.ndarray], wanted: list[np.ndarray]) -> bool:
     for at_end in (True, False):
-        held = [_held(memory, x, at_end) for x in feeds.values()]
-        outputs = [_held(memory, np.zeros(o.count, array_type(o.dtype)), at_end) for o in program._outputs]
-        block = _held(memory, program._memory()[0], at_end)  # of whole cache lines, as a page is
+        held = [_held(x, at_end) for x in feeds.values()]
+        outputs = [_held(np.zeros(o.count, array_type(o.dtype)), at_end) for o in program._outputs]
+        block = _held(program._memory()[0], at_end)  # of whole cache lines, as a page is
         program._spare[:] = [(block, block.ctypes.data)]
         try:
             told = dict(program.run(held, outputs))
@@ -193,8 +201,8 @@ def check(session: dml.Session, made: onnx.ModelProto, feeds: dict[str, np.ndarr
     return True
 
 
-def _held(memory: Memory, array: np.ndarray, at_end: bool) -> np.ndarray:
-    place = memory.take(array.nbytes, at_end=at_end)
+def _held(array: np.ndarray, at_end: bool) -> np.ndarray:
+    place = MEMORY.take(array.nbytes, at_end=at_end)
     found = place.window[place.start : place.start + place.size].view(array.dtype).reshape(array.shape)
     found[...] = array
     return found

@@ -61,7 +61,10 @@ class Tolerance:
         return self.of_largest if a.dtype.itemsize > 2 else HALVES
 
 
-def same(x: Any, y: Any, tolerance: Tolerance) -> bool:
+DEFAULT = Tolerance()
+
+
+def same(x: Any, y: Any, tolerance: Tolerance = DEFAULT) -> bool:
     """Equal, and floats as close as they have to be; NaN and infinities in the same places."""
     if isinstance(x, list) or isinstance(y, list):
         alike = isinstance(x, list) and isinstance(y, list) and len(x) == len(y)

@@ -27,7 +27,7 @@ from anydml.ir.graph import (
     Value,
 )
 from anydml.ir.transforms import replace_values
-from anydml.onnx.closeness import HALVES, Tolerance, how_far, one_overflows, same, same_kind
+from anydml.onnx.closeness import DEFAULT, HALVES, Tolerance, how_far, one_overflows, same, same_kind
 from anydml.onnx.execute.own_plans import OwnPlans
 from anydml.onnx.node_validation import check_types
 from anydml.onnx.ops.catalog import info_of
@@ -62,8 +62,8 @@ MAX_SECONDS_WITHOUT_SUCCESS = 8.0
 """After which it is given up, if no input was accepted."""
 MAX_RUN_SECONDS = 8.0
 """After which a run is ended."""
-DEFAULT, ROUNDED = Tolerance(), Tolerance(of_largest=HALVES)
-"""How far floats may be apart; and where both models round to few bits on the way."""
+ROUNDED = Tolerance(of_largest=HALVES)
+"""How far floats may be apart where both models round to few bits on the way."""
 MAX_ENDED_RUNS = 4
 """After so many it is enough, if time is up."""
 WARM_UP = 4

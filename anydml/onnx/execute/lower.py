@@ -401,7 +401,8 @@ class _Lowering:
         typed = self._with_types(nodes) if provider.exact else nodes
         made = region(typed, inputs, outputs, small, opsets, weights, self.declared, provider.exact)
         if made.rewritten:
-            told = f"{counted(made.rewritten, 'node')} changed so that products of 8-bit integers are exact and fast"
+            changed = counted(made.rewritten, "node")
+            told = f"{changed} changed so that products of 8-bit integers are exact and fast"
             because = f"{because}; {told}" if because else told
         call = self.libraries.compile(provider, made, self._threads(nodes), self.alone)
         ends = [fixed_type(v) for v in (*inputs, *outputs)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
+from importlib import import_module
 from typing import ClassVar, NoReturn, ParamSpec, TypeVar
 
 from anydml.dataclass import dataclass
@@ -121,10 +122,15 @@ def raise_out_of_memory(error: MemoryError) -> NoReturn:
     raise OutOfMemory(Problem("", message)) from error
 
 
+_SIGNALS = tuple(map(int, signal.valid_signals()))
+# what `signal.getsignal` calls; that makes enums of all, which takes half a millisecond for each error caught
+_handler_of = getattr(import_module("_signal"), "getsignal", signal.getsignal)
+
+
 def by_a_handler(error: BaseException) -> bool:
     """Whether a signal's handler raised what was caught around a call of a library (a timeout, say): it went
     through the code of one that is installed."""
-    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    handlers = {_code_of(_handler_of(number)) for number in _SIGNALS} - {None}
     entry = error.__traceback__ if handlers else None
     while entry is not None:
         if entry.tb_frame.f_code in handlers:

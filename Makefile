@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check abuse bench docs lock package format clean
+.PHONY: help demo test thorough lint types check abuse bench docs lock package format clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -26,7 +26,10 @@ $(READY): pyproject.toml
 demo: $(READY)  ## Run an operator, then find speech in a recording with a model of 25 nested Ifs
 	$(BIN)/python -m demo
 
-test: $(READY)  ## Run the tests
+test: $(READY)  ## Run the tests; of cases that are drawn at random, every third
+	$(BIN)/python -m pytest -n auto --brief
+
+thorough: $(READY)  ## Run the tests with all their cases, some ten minutes more
 	$(BIN)/python -m pytest -n auto
 
 lint: $(READY)  ## Check style and format

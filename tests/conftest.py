@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+from zlib import crc32
 
 import pytest
 
@@ -28,7 +29,33 @@ LONG = ("test_pages.py", "test_many_machines.py", "test_hostile_structure.py", "
 """Files with tests of half a minute: they begin first, as else one process waits for another at the end."""
 
 
-def pytest_collection_modifyitems(items):
+EVERY = 3
+"""Of cases that are drawn, the check runs one of so many."""
+
+
+def pytest_addoption(parser):
+    told = f"of cases that are marked as drawn, one of {EVERY}: for the check; all is the default"
+    parser.addoption("--brief", action="store_true", help=told)
+
+
+def pytest_configure(config):
+    told = (
+        "drawn: one of many random cases, or of many sizes and types of one thing, of which some are enough"
+    )
+    config.addinivalue_line("markers", told)
+
+
+def _is_kept(name):
+    """By a hash, so that no type or size goes with every third case; always the same ones."""
+    return crc32(name.encode()) % EVERY == 0
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--brief"):
+        left = [item for item in items if item.get_closest_marker("drawn") and not _is_kept(item.nodeid)]
+        gone = {*left}
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in gone]
     items.sort(key=lambda item: item.path.name not in LONG)
 
 

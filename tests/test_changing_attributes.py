@@ -46,6 +46,7 @@ def compute(operator, given, values):
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
+@pytest.mark.drawn
 def test_the_same_bits_as_by_a_kernel_of_its_own(operator, monkeypatch):
     table, rng = operator.table(FeatureLevel.newest()), np.random.default_rng(len(operator.name))
     for dtype in table.dtypes[operator.inputs[0].dtype]:

@@ -52,6 +52,7 @@ def in_columns(graph):
 @pytest.mark.parametrize("name", RESULTS)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.drawn
 def test_every_width(name, width, dtype):
     for sizes, axes in (((3, 5, width), [1]), ((2, 40, 3, width), [0, 2]), ((130, width), [0])):
         x = numbers(sizes, dtype)

@@ -99,6 +99,7 @@ def packed(spec, **more):
 
 @pytest.mark.parametrize("processors", [["aarch64"], ["x86-64-v3", "x86-64-v4", "znver4"]], ids=",".join)
 @pytest.mark.parametrize("part", range(8))
+@pytest.mark.drawn
 def test_every_operator_of_every_type(processors, part):
     """Each kernel for ARM, and for one of the others, which take turns."""
     turns, made = cycle(processors), 0
@@ -176,6 +177,7 @@ KINDS = {
 
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.drawn
 def test_every_kind_of_loop(processor, kind):
     spec, variant = KINDS[kind]
     if variant.stream and not PROCESSORS[processor].streams:

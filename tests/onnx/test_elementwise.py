@@ -136,6 +136,7 @@ def evaluated(model, arrays):
 
 @pytest.mark.parametrize(("name", "dtype", "attributes", "shapes"), CASES)
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.drawn
 def test_against_the_reference(name, dtype, attributes, shapes):
     rng = np.random.default_rng(len(name))
     first = max(form.first for other, form in _FORMS if other == name)

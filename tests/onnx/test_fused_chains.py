@@ -84,6 +84,7 @@ def run(model, values, native):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.drawn
 def test_a_chain(seed, native):
     rng = np.random.default_rng(seed)
     chain = Chain(rng)

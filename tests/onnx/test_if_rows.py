@@ -56,6 +56,7 @@ def identity_takes(opset, row):
 
 
 @pytest.mark.parametrize(("opset", "row"), ROWS)
+@pytest.mark.drawn
 def test_row(opset, row):
     """One branch returns a value of outside as it is, the other one computes it where ONNX can."""
     a, b = content(row, [1, 0, 1]), content(row, [0, 1])

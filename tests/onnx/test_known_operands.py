@@ -47,6 +47,7 @@ def exactly(name, fmod, x, y):
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("dtype", WHOLE)
 @pytest.mark.parametrize(("name", "fmod"), [("Div", None), ("Mod", 0), ("Mod", 1)])
+@pytest.mark.drawn
 def test_division_by_what_is_no_zero(name, fmod, dtype, native):
     rng = np.random.default_rng(0)
     for shapes in SHAPES:

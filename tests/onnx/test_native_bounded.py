@@ -17,6 +17,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.drawn
 def test_chains(chain, size):
     """None, some and all of the elements, in registers and in memory, between guard pages."""
     text = made(chain, size)

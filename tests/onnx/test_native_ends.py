@@ -83,6 +83,7 @@ CONVOLUTIONS = [
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize(("sizes", "filters", "told"), CONVOLUTIONS)
+@pytest.mark.drawn
 def test_of_convolutions(end, sizes, filters, told):
     """Also behind one of single elements, which leaves channels beside each other."""
     channels = filters[0]

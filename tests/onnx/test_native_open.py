@@ -41,6 +41,7 @@ NOT_OPEN = {
 
 
 @pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.drawn
 def test_chains(chain):
     """In memory that was something else, and between guard pages."""
     text = made(chain, "n")

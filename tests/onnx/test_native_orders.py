@@ -35,6 +35,7 @@ def check(dtype, sizes, weights, *nodes):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("step", [2, 3, 4, 5, 7, -1, -2, -3, -5])
 @pytest.mark.parametrize("size", [17, 35, 131])
+@pytest.mark.drawn
 def test_so_many_apart(dtype, step, size):
     """The last vector begins earlier, and none reaches beyond the last element."""
     weights = {"a": [-1 if step < 0 else 0], "b": [-(2**31) if step < 0 else 2**31], "k": [1], "s": [step]}
@@ -67,6 +68,7 @@ def test_in_any_order(dtype, order):
 @pytest.mark.parametrize("wanted", [(2, 2), (3, 1), (1, 4), (9, 16), (16, 7)])
 @pytest.mark.parametrize("sizes", [(2, 3, 9, 11), (1, 1, 2, 5), (1, 20, 4, 3), (1, 2, 24, 40)])
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.drawn
 def test_resized(wanted, sizes, mode):
     """By factors, and to sizes; also behind a convolution, which leaves channels beside each other."""
     weights = {"scales": np.array([1, 1, *wanted], np.float32)}

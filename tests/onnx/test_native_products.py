@@ -27,6 +27,7 @@ def made(nodes, sizes, weights, dtype=np.float32):
 @pytest.mark.parametrize("m", [1, 5, 32])
 @pytest.mark.parametrize("n", [1, 5, 16, 33, 130, 300])
 @pytest.mark.parametrize("k", [1, 4, 7, 65, 200])
+@pytest.mark.drawn
 def test_by_known_factors(m, k, n):
     """With what is done to each sum, and without."""
     weights = {"w": numbers(n, k), "c": numbers(n)}
@@ -71,6 +72,7 @@ def waves(depth, even, odd, first, alone=0.0):
 @pytest.mark.parametrize("depth", [16, 17, 64, 129])
 @pytest.mark.parametrize(("even", "odd"), [(20, 20), (33, 0), (0, 16), (1, 15)])
 @pytest.mark.parametrize("alone", [0, 2])
+@pytest.mark.drawn
 def test_waves(first, depth, even, odd, alone):
     w = waves(depth, even, odd, first, alone)
     assert _Mirrored.of(Known.of(w)) is not None
@@ -118,6 +120,7 @@ def test_infinities_and_nan_stay_where_they_are():
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "GRU reset first", "RNN"])
 @pytest.mark.parametrize(("steps", "hidden"), [(1, 80), (2, 48), (5, 80), (4, 130)])
 @pytest.mark.parametrize("way", ["forward", "bidirectional"])
+@pytest.mark.drawn
 def test_layers_whose_factors_are_several_tiles(op, steps, hidden, way):
     """They go through these to and fro."""
     gates, ways = {"L": 4, "G": 3, "R": 1}[op[0]], 1 + (way == "bidirectional")

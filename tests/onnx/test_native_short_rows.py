@@ -33,6 +33,7 @@ def weights(sizes):
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("rule", BY_ROWS)
+@pytest.mark.drawn
 def test_of_a_length(rule, length):
     sizes = (3, 4, length)
     check([*BY_ROWS[rule], node("Identity", "y", "z")], sizes, weights(sizes))
@@ -40,6 +41,7 @@ def test_of_a_length(rule, length):
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("rule", BY_ROWS)
+@pytest.mark.drawn
 def test_with_an_end(rule, end):
     sizes = (2, 3, 21)
     check([*BY_ROWS[rule], *ENDS[end]], sizes, weights(sizes))

@@ -53,6 +53,7 @@ def parameters(rng, shape, dtype, whole):
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("whole", WHOLE)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.drawn
 def test_quantize(dtype, whole, shapes, native):
     rng = np.random.default_rng(len(shapes[0]))
     for points in (True, False):
@@ -100,6 +101,7 @@ def test_huge_halves_saturate():
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("whole", [*WHOLE, "int32"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.drawn
 def test_dequantize(dtype, whole, shapes, native):
     rng, info = np.random.default_rng(len(shapes[0])), np.iinfo(whole)
     for points in (True, False) if whole != "int32" else (False,):

@@ -60,6 +60,7 @@ def test_in_models_of_exporters(path, compared):
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 10))
+@pytest.mark.drawn
 def test_in_random_models(first, compared):
     for seed in range(first, first + 10):
         case = random_case(seed)

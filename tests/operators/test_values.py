@@ -55,6 +55,7 @@ def check_function(case, inputs, attributes, types):
 
 
 @every_choice
+@pytest.mark.drawn
 def test_functions_compute_it_at_every_size(case, types):
     rng = np.random.default_rng(11)
     for shape in SIZES:
@@ -63,6 +64,7 @@ def test_functions_compute_it_at_every_size(case, types):
 
 
 @every_choice
+@pytest.mark.drawn
 def test_functions_compute_it_on_several_threads(case, types):
     """Unary operators on float16 see every value that there is."""
     rng = np.random.default_rng(12)
@@ -133,6 +135,7 @@ def check_layout(rng, case, types, strides, attributes, sizes=SHAPE):
 
 
 @every_choice
+@pytest.mark.drawn
 def test_devices_compute_it_in_every_layout(case, types):
     """All layouts for each operator's first types; for the others those that differ most."""
     rng, first = np.random.default_rng(13), types == next(case.choices())
@@ -163,6 +166,7 @@ def test_devices_compute_it_on_several_threads(name):
 @pytest.mark.parametrize(
     ("case", "types"), [p for p in CHOICES if p.values[0].in_place and len(set(p.values[1].values())) == 1]
 )
+@pytest.mark.drawn
 def test_in_place(case, types):
     rng, attributes = np.random.default_rng(16), case.attributes[0]
     for place in range(len(case.inputs)):
@@ -198,6 +202,7 @@ SCALED = [p for p in CHOICES if p.values[0].scale_bias]
 
 
 @pytest.mark.parametrize(("case", "types"), SCALED)
+@pytest.mark.drawn
 def test_scale_and_bias_come_first(case, types):
     """With values that lose nothing in float32, but are not all in float16."""
     rng, x_type = np.random.default_rng(18), types["T"]

@@ -112,6 +112,7 @@ def one_changed(name, seed):
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.drawn
 def test_valid_ones_run_and_give_what_numpy_gives(name):
     ran = sum(one_changed(name, seed) for seed in range(CHANGED))
     assert ran >= CHANGED // 3, "few could be run"

@@ -25,6 +25,7 @@ CHECKS = Checks()
 
 
 @pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.drawn
 def test_random_models(part: int) -> None:
     seeds = range(part * EACH, (part + 1) * EACH)
     findings = [f for seed in seeds for f in check_case(random_case(seed), CHECKS).findings]

@@ -45,6 +45,7 @@ def forms(rank, rows, columns):
 @pytest.mark.parametrize(("one", "other"), TYPES)
 @pytest.mark.parametrize(("left", "right"), SIZES)
 @pytest.mark.usefixtures("parts")
+@pytest.mark.drawn
 def test_products(by_both, same_bytes, left, right, one, other, form):
     a, b = drawn(left, one), drawn(right, other)
     points = forms(len(left), left[-2], right[-1])[form]
@@ -133,6 +134,7 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize(("one", "other"), TYPES)
 @pytest.mark.parametrize(("sizes", "filters", "told"), CONVOLUTIONS)
 @pytest.mark.usefixtures("parts")
+@pytest.mark.drawn
 def test_convolutions(by_both, same_bytes, sizes, filters, told, one, other, points):
     rank = len(sizes)
     x, f = drawn(sizes, one), drawn(filters, other)

@@ -203,6 +203,7 @@ def test_means_and_norms(both, window):
 
 @pytest.mark.parametrize("axes", [2, 3])
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.drawn
 def test_any_windows(both, share_all_work, seed, axes):
     """Long and short rows, windows of nothing but padding, all steps; by several threads."""
     share_all_work()

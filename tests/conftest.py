@@ -59,6 +59,13 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.path.name not in LONG)
 
 
+def pytest_terminal_summary(terminalreporter, config):
+    if config.getoption("--brief"):
+        terminalreporter.write_line(
+            f"--brief: of cases that are drawn one of {EVERY} ran; make thorough runs all"
+        )
+
+
 @pytest.fixture(autouse=True)
 def _nothing_loaded():
     """Sessions of a test have plans of their own, and not those of equal models of another one."""

@@ -205,7 +205,10 @@ _REVERSE_RULES = (
 
 
 def _same_along(lengths: Array, k: int) -> bool:
-    return lengths.strides[k] == 0 or bool(np.all(lengths == lengths.take([0], k)))
+    if lengths.strides[k] == 0:
+        return True
+    turned = lengths.swapaxes(0, k)
+    return bool((turned == turned[:1]).all())
 
 
 def sequences(c: Call) -> tuple[Array, tuple[int, int, int, int]]:

@@ -12,6 +12,7 @@ from anydml.codegen.kernel import group
 from anydml.codegen.padded import PaddedSpec
 from anydml.codegen.scattered import ScatteredSpec
 from anydml.codegen.taken import TakenSpec
+from anydml.codegen.tuples import TuplesSpec
 from anydml.codegen.turned import TurnedSpec
 from anydml.ops.attributes import as_type
 from anydml.ops.call import Call, empty, fields_of
@@ -24,7 +25,7 @@ from anydml.ops.padding import inside
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch, copying, packed
 from anydml.runtime.padded_launch import PaddedLaunch
-from anydml.runtime.taken_launch import ScatteredLaunch, TakenLaunch, TurnedLaunch
+from anydml.runtime.taken_launch import ScatteredLaunch, TakenLaunch, TuplesLaunch, TurnedLaunch
 
 MIN_RUN_BYTES = 1 << 4
 """Of neighbours that stay neighbours, in what is large."""
@@ -90,6 +91,52 @@ def _taken(tensors: Tensors, axis: int, width: int, threads: int | None, own: bo
         return result
 
     return compute
+
+
+def _gather_nd(
+    tensors: Tensors, attributes: Attributes, width: int, threads: int | None
+) -> Implementation | None:
+    launch = _by_tuples(tensors, attributes, width, threads, put=False)
+    if launch is None:
+        return None
+
+    def compute(c: Call) -> Array:
+        result = empty(c.output, c.input.dtype)
+        launch.alone([packed(c.input, threads), result, packed(c.indices, threads)])
+        return result
+
+    return compute
+
+
+def _scatter_nd(
+    tensors: Tensors, attributes: Attributes, width: int, threads: int | None
+) -> Implementation | None:
+    launch = _by_tuples(tensors, attributes, width, threads, put=True)
+    if launch is None:
+        return None
+    copy, bits = copying(_BITS[width], threads), np.dtype(f"u{width}")
+
+    def compute(c: Call) -> Array:
+        result = empty(c.output, c.input.dtype)
+        copy.alone([c.input.view(bits), result.view(bits)])
+        launch.alone([result, packed(c.updates, threads), packed(c.indices, threads)])
+        return result
+
+    return compute
+
+
+def _by_tuples(
+    tensors: Tensors, attributes: Attributes, width: int, threads: int | None, put: bool
+) -> TuplesLaunch | None:
+    """Of the rows that tuples of indices stand for."""
+    sizes, indices = tensors["InputTensor"].sizes, tensors["IndicesTensor"].sizes
+    if 0 in sizes or 0 in indices:
+        return None
+    batches, count = attributes.get("BatchDimensionCount", 0), indices[-1]
+    sizes = sizes[len(sizes) - attributes["InputDimensionCount"] :]
+    long = prod(sizes[batches + count :]) > 1
+    spec = TuplesSpec(_BITS[width], tensors["IndicesTensor"].data_type, count, long, put)
+    return TuplesLaunch(spec, prod(sizes[:batches]), sizes[batches : batches + count], threads)
 
 
 def _join(tensors: Tensors, attributes: Attributes, width: int, threads: int | None) -> Implementation | None:
@@ -287,9 +334,12 @@ def _fill_diagonals(
 MOVES: Mapping[str, Callable[[Tensors, Attributes, int, int | None], Implementation | None]] = {
     "GATHER": _gather,
     "GATHER_ELEMENTS": _gather_elements,
+    "GATHER_ND": _gather_nd,
+    "GATHER_ND1": _gather_nd,
     "JOIN": _join,
     "SPLIT": _split,
     "SCATTER": _scatter,
+    "SCATTER_ND": _scatter_nd,
     "REVERSE_SUBSEQUENCES": _reverse,
     "PADDING": _pad,
     "PADDING1": _pad,

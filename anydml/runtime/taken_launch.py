@@ -10,6 +10,7 @@ from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
 from anydml.codegen.scattered import NAMES, ScatteredSpec, ScatteredWriter
 from anydml.codegen.taken import TakenSpec, TakenWriter
+from anydml.codegen.tuples import TuplesSpec, TuplesWriter
 from anydml.codegen.turned import NAMES as TURNED
 from anydml.codegen.turned import TurnedSpec, TurnedWriter
 from anydml.errors import require
@@ -69,6 +70,47 @@ class TakenLaunch(RepeatedLaunch):
             cost=(2 if spec.rows and not spec.own else 4) * spec.terms * width,
             pool=pool.address,
             threads=count,
+        )
+        return template_of(descriptor, len(arrays))
+
+
+class TuplesLaunch(RepeatedLaunch):
+    """By tuples of indices. Arrays, all packed: the whole, rows of it, and their tuples. Rows are put by one
+    thread, as those in one place have an order."""
+
+    def __init__(self, spec: TuplesSpec, batches: int, lengths: Sequence[int], threads: int | None) -> None:
+        """`lengths`: of the whole, along the axes that a tuple has indices for."""
+        require(len(lengths) == spec.count, batches > 0, all(n > 0 for n in lengths))
+        self._spec, self._batches, self._lengths = spec, batches, lengths
+        self._threads, self._known = threads, {}
+
+    def _template(self, arrays: Sequence[Array], shape: tuple[int, ...], count: int) -> DescriptorTemplate:
+        spec, batches, (whole, rows, tuples) = self._spec, self._batches, arrays
+        width, names = SIZE[spec.dtype], spec.names
+        many, places = tuples.size // (batches * spec.count), prod(self._lengths)
+        run = whole.size // (batches * places)
+        require(
+            all(a.flags.c_contiguous for a in arrays),
+            whole.itemsize == rows.itemsize == width,
+            tuples.itemsize == SIZE[spec.index],
+            tuples.size == batches * many * spec.count,
+            whole.size == batches * places * run,
+            rows.size == batches * many * run,
+            spec.long or run == 1,
+        )
+        values = {"run": run} | {f"length{k}": n for k, n in enumerate(self._lengths)}
+        steps = {"rows": run * width, "tuples": spec.count * tuples.itemsize}
+        outer = {n: many * step for n, step in steps.items()} | {"whole": places * run * width}
+        descriptor = shared_out(
+            body_address(TuplesWriter, spec),
+            many,
+            [(batches, [outer.get(n, 0) for n in names])],
+            [values.get(n, 0) for n in names],
+            [steps.get(n, 0) for n in names],
+            row=run,
+            cost=2 * width + spec.count * tuples.itemsize,
+            pool=pool.address,
+            threads=1 if spec.put else count,
         )
         return template_of(descriptor, len(arrays))
 

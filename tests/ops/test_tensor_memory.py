@@ -21,7 +21,6 @@ CASES = 8
 
 @pytest.mark.parametrize("kernels", [False, True], ids=["definitions", "kernels"])
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.drawn
 def test_nothing_beyond_the_tensors_is_read_or_written(name, kernels, monkeypatch):
     monkeypatch.setattr(heavy, "MIN_ELEMENTS", 1 if kernels else 1 << 62)
     if kernels:

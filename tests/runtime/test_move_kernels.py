@@ -127,6 +127,51 @@ def test_scatter(both, dtype, index):
             both(dml.scatter, x[:, ::-1], places[:, ::-1], updates[::-1], axis=axis, by_kernel=axis > 0)
 
 
+TUPLES = [
+    # sizes, of which so many are batches, and indices in a tuple
+    ((7, 5, 33), 0, 1),
+    ((7, 5, 33), 0, 2),
+    ((7, 5, 3), 0, 3),
+    ((4, 6, 5, 2), 1, 2),
+    ((2, 3, 6), 2, 1),
+    ((9,), 0, 1),
+]
+
+
+def tuples(rng, index, sizes, batches, count, many):
+    """Of places of which some are out of range."""
+    ends = sizes[batches : batches + count]
+    least = 0 if index.startswith("u") else -max(ends) - 2
+    places = rng.integers(least, max(ends) + 2, (*sizes[:batches], many, count)).astype(index)
+    places[..., -1, -1], places[..., 0, 0] = np.iinfo(index).max, np.iinfo(index).min
+    return places
+
+
+def aligned(x, rank):
+    return x.reshape((1,) * (rank - x.ndim) + x.shape)
+
+
+@pytest.mark.parametrize("dtype", "uint8 float16 float32 int64".split())
+@pytest.mark.parametrize("index", "int32 int64 uint32 uint64".split())
+@pytest.mark.parametrize(("sizes", "batches", "count"), TUPLES)
+def test_by_tuples(both, dtype, index, sizes, batches, count):
+    rng = np.random.default_rng(len(dtype + index))
+    x = numbers(rng, dtype, *sizes)
+    for many in (1, 6, 70):
+        places = tuples(rng, index, sizes, batches, count, many)
+        rank = max(x.ndim, places.ndim, places.ndim - 1 + x.ndim - batches - count)
+        counts = {"input_dimension_count": x.ndim, "indices_dimension_count": places.ndim}
+        given, there = aligned(x, rank), aligned(places, rank)
+        both(dml.gather_nd1, given, there, **counts, batch_dimension_count=batches)
+        if batches:
+            continue
+        both(dml.gather_nd, given, there, **counts)
+        both(dml.gather_nd, given[..., ::-1], np.repeat(there, 2, -2)[..., ::2, :], **counts)
+        updates = aligned(numbers(rng, dtype, many, *sizes[count:]), rank)
+        both(dml.scatter_nd, given, there, updates, **counts)  # several tuples say the same place
+        both(dml.scatter_nd, given[..., ::-1], there, updates[..., ::-1], **counts)
+
+
 def test_of_updates_of_one_element_the_last_stays(both):
     updates = np.arange(5000, dtype=np.float32).reshape(5, 1000)
     places = np.random.default_rng(0).integers(-3, 3, (5, 1000), np.int32)

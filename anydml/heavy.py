@@ -21,6 +21,7 @@ from anydml.runtime.integer_kernels import CONVOLUTIONS, MATRICES, MAX_COLUMNS_B
 from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel
 from anydml.runtime.product_kernels import product_kernel
+from anydml.runtime.quantizing_kernels import QUANTIZING, quantizing_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
 from anydml.runtime.row_kernels import row_kernel
 from anydml.runtime.running_kernels import RUNNING, running_kernel
@@ -39,6 +40,7 @@ KERNELS = (
     convolution_kernel,
     gradient_kernel,
     integer_kernel,
+    quantizing_kernel,
 )
 MIN_ELEMENTS = 1
 """Of the largest tensor, for a kernel. Without any there is nothing to launch."""
@@ -137,7 +139,7 @@ _OF_KERNELS: Sequence[tuple[Container[str], str]] = (
     (OF_ROWS, f"along last axes or of {MIN_COLUMNS} columns"),
     (POOLING, f"windows up to {MAX_TAPS} or whole planes"),
     (BEST, f"up to {MAX_COUNT}"),
-    ((*RESAMPLING, *RUNNING, *MOVES, *GRADIENTS), ""),
+    ((*RESAMPLING, *RUNNING, *MOVES, *GRADIENTS, *QUANTIZING), ""),
     (("CONVOLUTION",), "forward"),
     ((*MATRICES, *CONVOLUTIONS), "8-bit integers"),
     (("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes"),

@@ -34,16 +34,21 @@ def _to_integers(x: Array, dtype: TensorDataType) -> Array:
 # ---- a scale for all -----------------------------------------------------------------------------------
 
 
-def _dynamic(c: Call) -> tuple[Array, Array, Array]:
-    dtype = c.types["output"]
-    least, most = _RANGES[dtype]
+def scale_and_zero_point(c: Call) -> tuple[Array, Array]:
+    """Of all that is quantized, as tensors of one element."""
+    least, most = _RANGES[c.types["output"]]
     low, high = np.minimum(c.input.min(), np.float32(0)), np.maximum(c.input.max(), np.float32(0))
     scale = (high - low) / np.float32(most - least) if high != low else np.float32(1)
-    zero_point = _to_integers(np.rint(np.atleast_1d(np.float32(least) - low / scale)), dtype)
+    zero_point = _to_integers(np.rint(np.atleast_1d(np.float32(least) - low / scale)), c.types["output"])
+    one = (1,) * c.input.ndim
+    return np.full(one, scale), zero_point.reshape(one)
+
+
+def _dynamic(c: Call) -> tuple[Array, Array, Array]:
+    scale, zero_point = scale_and_zero_point(c)
     quantized = np.rint(c.input / scale)
     quantized += zero_point.astype(np.float32)
-    one = (1,) * c.input.ndim
-    return _to_integers(quantized, dtype), np.full(one, scale), zero_point.reshape(one)
+    return _to_integers(quantized, c.types["output"]), scale, zero_point
 
 
 _ONE = said("one element, as many dimensions as input")

@@ -17,6 +17,7 @@ from anydml.codegen.jit import driver
 from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, packed_descriptor, streams
 from anydml.codegen.python_objects import DATA
 from anydml.dataclass import dataclass
+from anydml.errors import require
 from anydml.ops.attributes import Activation
 from anydml.ops.dtypes import FROM_NUMPY
 from anydml.ops.enums import TensorDataType
@@ -181,8 +182,9 @@ class RepeatedLaunch:
         self, arrays: Sequence[Array], shape: tuple[int, ...], count: int
     ) -> DescriptorTemplate | None:
         """None where what the descriptor says depends on addresses."""
-        given = [np.broadcast_to(a, shape) for a in arrays]
         kernel = self._kernel
+        require(tuple(a.itemsize for a in arrays) == kernel.widths)
+        given = [np.broadcast_to(a, shape) for a in arrays]
         if streams(kernel, given[-1].size) or any(s < 0 for a in given for s in a.strides):
             return None
         operands = [MemoryOperand(address(a), a.strides) for a in given]

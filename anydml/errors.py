@@ -124,7 +124,7 @@ def raise_out_of_memory(error: MemoryError) -> NoReturn:
 
 _SIGNALS = tuple(map(int, signal.valid_signals()))
 # what `signal.getsignal` calls; that makes enums of all, which takes half a millisecond for each error caught
-_handler_of = getattr(import_module("_signal"), "getsignal", signal.getsignal)
+_handler_of = import_module("_signal").getsignal
 
 
 def by_a_handler(error: BaseException) -> bool:

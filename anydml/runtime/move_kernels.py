@@ -93,50 +93,30 @@ def _taken(tensors: Tensors, axis: int, width: int, threads: int | None, own: bo
     return compute
 
 
-def _gather_nd(
+def _by_tuples(
     tensors: Tensors, attributes: Attributes, width: int, threads: int | None
 ) -> Implementation | None:
-    launch = _by_tuples(tensors, attributes, width, threads, put=False)
-    if launch is None:
+    """Rows that tuples of indices stand for: taken, or put where there are updates."""
+    sizes, indices = tensors["InputTensor"].sizes, tensors["IndicesTensor"].sizes
+    if 0 in sizes or 0 in indices:
         return None
-
-    def compute(c: Call) -> Array:
-        result = empty(c.output, c.input.dtype)
-        launch.alone([packed(c.input, threads), result, packed(c.indices, threads)])
-        return result
-
-    return compute
-
-
-def _scatter_nd(
-    tensors: Tensors, attributes: Attributes, width: int, threads: int | None
-) -> Implementation | None:
-    launch = _by_tuples(tensors, attributes, width, threads, put=True)
-    if launch is None:
-        return None
+    put, count = "UpdatesTensor" in tensors, indices[-1]
+    batches = attributes.get("BatchDimensionCount", 0)
+    sizes = sizes[len(sizes) - attributes["InputDimensionCount"] :]
+    long = prod(sizes[batches + count :]) > 1
+    spec = TuplesSpec(_BITS[width], tensors["IndicesTensor"].data_type, count, long, put)
+    launch = TuplesLaunch(spec, prod(sizes[:batches]), sizes[batches : batches + count], threads)
     copy, bits = copying(_BITS[width], threads), np.dtype(f"u{width}")
 
     def compute(c: Call) -> Array:
         result = empty(c.output, c.input.dtype)
-        copy.alone([c.input.view(bits), result.view(bits)])
-        launch.alone([result, packed(c.updates, threads), packed(c.indices, threads)])
+        if put:
+            copy.alone([c.input.view(bits), result.view(bits)])
+        whole, rows = (result, packed(c.updates, threads)) if put else (packed(c.input, threads), result)
+        launch.alone([whole, rows, packed(c.indices, threads)])
         return result
 
     return compute
-
-
-def _by_tuples(
-    tensors: Tensors, attributes: Attributes, width: int, threads: int | None, put: bool
-) -> TuplesLaunch | None:
-    """Of the rows that tuples of indices stand for."""
-    sizes, indices = tensors["InputTensor"].sizes, tensors["IndicesTensor"].sizes
-    if 0 in sizes or 0 in indices:
-        return None
-    batches, count = attributes.get("BatchDimensionCount", 0), indices[-1]
-    sizes = sizes[len(sizes) - attributes["InputDimensionCount"] :]
-    long = prod(sizes[batches + count :]) > 1
-    spec = TuplesSpec(_BITS[width], tensors["IndicesTensor"].data_type, count, long, put)
-    return TuplesLaunch(spec, prod(sizes[:batches]), sizes[batches : batches + count], threads)
 
 
 def _join(tensors: Tensors, attributes: Attributes, width: int, threads: int | None) -> Implementation | None:
@@ -334,12 +314,12 @@ def _fill_diagonals(
 MOVES: Mapping[str, Callable[[Tensors, Attributes, int, int | None], Implementation | None]] = {
     "GATHER": _gather,
     "GATHER_ELEMENTS": _gather_elements,
-    "GATHER_ND": _gather_nd,
-    "GATHER_ND1": _gather_nd,
+    "GATHER_ND": _by_tuples,
+    "GATHER_ND1": _by_tuples,
     "JOIN": _join,
     "SPLIT": _split,
     "SCATTER": _scatter,
-    "SCATTER_ND": _scatter_nd,
+    "SCATTER_ND": _by_tuples,
     "REVERSE_SUBSEQUENCES": _reverse,
     "PADDING": _pad,
     "PADDING1": _pad,

@@ -26,7 +26,7 @@ $(READY): pyproject.toml
 demo: $(READY)  ## Run an operator, then find speech in a recording with a model of 25 nested Ifs
 	$(BIN)/python -m demo
 
-test: $(READY)  ## Run the tests; of cases that are drawn at random, every third
+test: $(READY)  ## Run the tests; of cases that are drawn at random, every fifth
 	$(BIN)/python -m pytest -n auto --brief
 
 thorough: $(READY)  ## Run the tests with all their cases, some ten minutes more

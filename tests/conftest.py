@@ -25,16 +25,16 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(_folder.name, "bytecode")
 
 
-LONG = ("test_pages.py", "test_many_machines.py", "test_hostile_structure.py", "test_abuse.py")
+LONG = ("test_many_machines.py", "test_pages.py", "test_hostile_structure.py", "test_abuse.py")
 """Files with tests of half a minute: they begin first, as else one process waits for another at the end."""
 
 
-EVERY = 3
+EVERY = 5
 """Of cases that are drawn, the check runs one of so many."""
 
 
 def pytest_addoption(parser):
-    told = f"of cases that are marked as drawn, one of {EVERY}: for the check; all is the default"
+    told = f"of cases marked as drawn, one of {EVERY}, and none marked as long: for the check; all is the default"
     parser.addoption("--brief", action="store_true", help=told)
 
 
@@ -43,26 +43,29 @@ def pytest_configure(config):
         "drawn: one of many random cases, or of many sizes and types of one thing, of which some are enough"
     )
     config.addinivalue_line("markers", told)
+    told = "long: half a minute or so of other people's code, or of files beyond any use; for the weekly run"
+    config.addinivalue_line("markers", told)
 
 
-def _is_kept(name):
-    """By a hash, so that no type or size goes with every third case; always the same ones."""
-    return crc32(name.encode()) % EVERY == 0
+def _is_kept(item):
+    """By a hash, so that no type or size goes with every fifth case; always the same ones."""
+    if item.get_closest_marker("long"):
+        return False
+    return not item.get_closest_marker("drawn") or crc32(item.nodeid.encode()) % EVERY == 0
 
 
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--brief"):
-        left = [item for item in items if item.get_closest_marker("drawn") and not _is_kept(item.nodeid)]
-        gone = {*left}
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in gone]
+        kept = {item: _is_kept(item) for item in items}
+        config.hook.pytest_deselected(items=[item for item in items if not kept[item]])
+        items[:] = [item for item in items if kept[item]]
     items.sort(key=lambda item: item.path.name not in LONG)
 
 
 def pytest_terminal_summary(terminalreporter, config):
     if config.getoption("--brief"):
         terminalreporter.write_line(
-            f"--brief: of cases that are drawn one of {EVERY} ran; make thorough runs all"
+            f"--brief: of cases that are drawn one of {EVERY} ran, and none of the longest; make thorough runs all"
         )
 
 

@@ -34,6 +34,7 @@ def told(code, folder):
     return done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_the_page(tmp_path):
     """What stands below a block is what it prints."""
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
@@ -96,6 +97,7 @@ print([level for _, level in found] == wanted, len(others) > 0)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", [DASK, RAY], ids=["dask", "Ray"])
 def test_a_worker_is_killed_and_nothing_is_lost(engine, tmp_path):
     """In the middle of forty tasks; those that it had, and those that it was to do, are done."""

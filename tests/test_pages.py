@@ -180,6 +180,7 @@ def site(tmp_path_factory):
     return folder, (done.returncode, done.stderr)
 
 
+@pytest.mark.long
 def test_the_site_builds(site):
     """With no warning: a link to nowhere, or a docstring that cannot be read, is one."""
     folder, ended = site
@@ -196,6 +197,7 @@ def test_the_site_builds(site):
         assert (folder / "_images" / f"{picture}.png").is_file()
 
 
+@pytest.mark.long
 @needs_browser
 def test_the_site_fits_its_window(site, tmp_path):
     """No page is wider than the window; tables that cannot be narrower scroll; that of operators can."""

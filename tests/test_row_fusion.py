@@ -123,6 +123,7 @@ def values_of(steps, inputs, way):
     return values[len(inputs) :]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(120))
 def test_random_graphs_give_what_their_operators_give(seed):
     sizes = SIZES[seed % len(SIZES)]

@@ -446,6 +446,7 @@ CONFIGURATIONS = [
 ]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda f: f.__name__)
 def test_random_configurations(configuration):
     """ONNX can say most of them. Where integers are rounded of sums, they may be one apart."""

@@ -46,6 +46,7 @@ def numbers(shape, dtype="float32", seed=0):
     return x
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", RESULTS)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -85,6 +86,7 @@ HELD = [(40_000, 0, None), (32_768, 4, None)]
 """These are too long for it."""
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("length", "shift", "direct"), [*STREAMED, *STAGED, *HELD])
 @pytest.mark.parametrize("name", RESULTS)
 def test_streaming(monkeypatch, name, length, shift, direct):

@@ -87,6 +87,7 @@ def test_rounding(native):
     assert quiet.all()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize(("name", "attributes"), FUNCTIONS)
 def test_functions_of_all_numbers(name, attributes, native):

@@ -47,6 +47,7 @@ def oracle_of(model):
     return ort.InferenceSession(model.SerializeToString(), plain, providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("wanted", WHOLE)
 @pytest.mark.parametrize("given", FLOATS)

@@ -26,6 +26,7 @@ def wrapped(value, info):
     return (value - int(info.min)) % (1 << info.bits) + int(info.min)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("node", ["Div", "Mod", "Mod <fmod = 1>"])
 @pytest.mark.parametrize("native", WAYS, ids=WAYS.values())

@@ -204,6 +204,7 @@ def test_weights_of_any_offset(tmp_path, before):
     assert_same(y, np.stack([np.arange(1024), np.zeros(1024)]).astype(np.float32))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="a file with holes")
 def test_a_model_of_more_than_two_gibibytes(tmp_path):
     """Only what is looked up is read."""

@@ -112,6 +112,7 @@ def _of_several_axes(word, axes, keepdims, opset, computed=False):
         np.testing.assert_array_equal(y, right)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("opset", [11, 13, 18, 20])
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("axes", AXES, ids=str)

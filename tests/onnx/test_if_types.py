@@ -63,6 +63,7 @@ def test_the_types_of_opset_13():
     assert (len(DTYPES), len(set(types))) == (15, 30)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("truth", [True, False])
 @pytest.mark.parametrize("how", ["as it is", "Identity", "Reshape"])
@@ -82,6 +83,7 @@ def test_captured_tensors(chooser, dtype, truth, how):
     assert_same(got, expected.reshape(3, 2) if how == "Reshape" else expected)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("truth", [True, False])
 def test_constant_tensors(chooser, dtype, truth):
@@ -92,6 +94,7 @@ def test_constant_tensors(chooser, dtype, truth):
     assert_same(chooser(then, otherwise, truth, [], info("y", dtype)), a if truth else b)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("truth", [True, False])
 @pytest.mark.parametrize("how", ["as it is", "SequenceInsert"])
@@ -176,6 +179,7 @@ def test_where(chooser, dtype, truth):
     assert_same(got, np.where(c, a if truth else sample(dtype, (2, 1), 3), b))
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("dtype", "opset"), [("float32", 10), ("float64", 10), *((t, o) for t in FLOATS for o in (20, 25))]
 )

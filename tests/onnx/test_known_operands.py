@@ -91,6 +91,7 @@ def test_whether_it_is_known_is_asked_for_each_plan():
         session.run(None, {"x": x, "y": np.array(0, np.int32)})
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3])
 @pytest.mark.parametrize("of", ["float32", "int64", "int32", "float16"])

@@ -157,6 +157,7 @@ def test_moves(move, first):
     agree(made, {"a": numbers(3, 4, 5)})
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare"])
 @pytest.mark.parametrize("axes", [[0], [1], [2], [0, 2], [0, 1], [1, 2], [0, 1, 2]], ids=str)
 @pytest.mark.parametrize("sizes", [(2, 3, 2), (3, 4, 35), (2, 20, 17)], ids=str)
@@ -194,6 +195,7 @@ def test_places_of_extremes_beside_nan(op, axis):
     np.testing.assert_array_equal(found, place(x, axis, keepdims=True))
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("dtype", ["float", "double", "int32", "int64", "int8", "uint8"])
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 100, 257])
@@ -209,6 +211,7 @@ def test_places_of_extremes_along_rows(op, dtype, n):
     np.testing.assert_array_equal(found, (np.argmax if op == "ArgMax" else np.argmin)(x, 1))
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("m", [1, 3, 4, 6, 9])
 @pytest.mark.parametrize("n", [1, 5, 16, 33, 130])
 @pytest.mark.parametrize("k", [1, 4, 7, 65])

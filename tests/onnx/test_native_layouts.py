@@ -75,6 +75,7 @@ class Chain:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(60))
 def test_chains_of_convolutions_and_others(seed):
     chain = Chain(seed)

@@ -43,6 +43,7 @@ def test_so_many_apart(dtype, step, size):
     check(dtype, (3, size), weights, node)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(
     "order",

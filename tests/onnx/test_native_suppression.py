@@ -63,6 +63,7 @@ def oracle(made):
     return ort.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("limited", [True, False], ids=["limited", "all"])
 @pytest.mark.parametrize("centered", [0, 1])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -64,6 +64,7 @@ def _compare(model, xs):
     return session.explain()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("keeps", [0, 1])
 @pytest.mark.parametrize(("shape", "axes"), CASES)
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -35,6 +35,7 @@ def _turn(source, result, order):
     return helper.make_node("Transpose", [source], [result], perm=[int(a) for a in order])
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("dtype", TYPES)
 def test_random_orders_between_elementwise_nodes(dtype, seed, monkeypatch):

@@ -190,6 +190,7 @@ def odd(rng, dtype, shape):
     return rng.choice(np.array([0, 0, -1, -1, 2, 1.5, 1.5, -INF, -INF, INF, NAN], dtype), shape)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("dtype", ["float32", "float16", *INTEGERS])
 def test_maxima_and_where_they_are(dtype):
     for trial, rng, shape, a in configurations([len(dtype)], 8, dilated=True):

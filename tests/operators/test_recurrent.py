@@ -177,6 +177,7 @@ def test_usual_layers(routes, kind, direction, dtype):  # noqa: F811
             check(made, wanted, dtype)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("kind", GATES)
 def test_other_activations(monkeypatch, kind, name):

@@ -90,6 +90,7 @@ EXACT = {
 """What each function makes of a row; positions are those of the first."""
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("function", "dtype"), [(f, d) for f, dtypes in TAKEN.items() for d in dtypes])
 def test_reduce(function, dtype):
     rng = np.random.default_rng([11, *function.encode(), *dtype.encode()])
@@ -157,6 +158,7 @@ def test_axes_are_each_named_once(axes):
         dml.reduce(np.ones((2, 3), np.float32), "SUM", axes)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("dtype", EVERY)
 @pytest.mark.parametrize("name", ["ARGMIN", "ARGMAX"])
 def test_positions(name, dtype):

@@ -159,6 +159,7 @@ def test_functions_in_a_row() -> None:
 # ---- numbers of things -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @limited(seconds=60, megabytes=2048)
 def test_a_chain_of_40000_nodes() -> None:
     same(run(built(chain("Neg", 40_000, "Abs", "x"), [named("x0")]), x0=X)[0], abs(X))

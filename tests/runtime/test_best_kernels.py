@@ -29,6 +29,7 @@ def inputs(rng, dtype, sizes):
     yield np.full(sizes, np.nan, dtype)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("direction", ["INCREASING", "DECREASING"])
 @pytest.mark.parametrize("place", ["UINT32", "UINT64"])

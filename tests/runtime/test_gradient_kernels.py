@@ -68,6 +68,7 @@ def test_the_first_of_several_maxima_and_nan(both):
         same(*[[y] for y in both(dml.max_pooling_grad, x, pooled(x, window), **window)])
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", range(60))
 def test_drawn_windows(both, seed):
     """Those of nothing but padding, too."""

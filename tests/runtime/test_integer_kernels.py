@@ -54,6 +54,7 @@ def test_products(by_both, same_bytes, left, right, one, other, form):
     same_bytes(*[[y] for y in found])
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("form", [1, 2, 3])
 @pytest.mark.parametrize(("left", "right"), SIZES)
 @pytest.mark.parametrize("made", [np.int8, np.uint8])

@@ -62,6 +62,7 @@ def inputs(shape, dtype, seed=0):
     return [rng.integers(info.min, info.max, shape, dtype, endpoint=True), rng.integers(0, 3, shape, dtype)]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize(("shape", "axes"), SHAPES)
 def test_reduce_of_floats(kernels, function, shape, axes):

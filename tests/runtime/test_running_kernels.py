@@ -30,6 +30,7 @@ def inputs(rng, dtype, sizes):
     return [x, x * np.array(1e4, dtype), odd]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", "float32 float16 int32 uint32 int64 uint64".split())
 @pytest.mark.parametrize("exclusive", [False, True])

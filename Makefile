@@ -30,6 +30,7 @@ test: $(READY)  ## Run the tests; of cases that are drawn at random, every fifth
 	$(BIN)/python -m pytest -n auto --brief
 
 thorough: $(READY)  ## Run the tests with all their cases, some ten minutes more
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,thorough]'
 	$(BIN)/python -m pytest -n auto
 
 lint: $(READY)  ## Check style and format

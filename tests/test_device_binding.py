@@ -295,6 +295,7 @@ def test_a_binding_keeps_its_arrays_alive():
     assert all(ref() is None for ref in alive)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", IF_TENSORS)
 @pytest.mark.parametrize(
     "bind_as",

@@ -93,6 +93,7 @@ def said(script: str, prelude: str = PARENT, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("rest", [0, 0.6])
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(7)", 7), ("os._exit(7)", 7), ("pass", 0)])
 def test_children_work_and_end(rest, end, code):

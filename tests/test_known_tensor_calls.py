@@ -110,6 +110,7 @@ def bits(made):
     return [(y.dtype, y.shape, y.tobytes()) for y in (made if isinstance(made, tuple) else [made])]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", CASES)
 def test_known_calls_compute_the_same(name, layout, ordinary):

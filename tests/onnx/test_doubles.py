@@ -48,6 +48,7 @@ def errors(name, x, got):
             yield float(abs(mpmath.mpf(y) - exact) / unit)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("name", EXACT)
 def test_against_mpmath(name, native):

@@ -751,6 +751,7 @@ def test_what_nobody_needs_may_fail():
     assert [n.op_type for n in flat.graph.node] == ["Neg", "Abs", "Where"]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", FIXTURES)
 @pytest.mark.parametrize("convert", ["never", "auto", "always"])
 def test_flatten_again_changes_nothing(name, convert):

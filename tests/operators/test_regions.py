@@ -235,6 +235,7 @@ def test_the_gradient_of_equal_maxima_goes_to_the_first_sample():
     assert of_roi.tolist() == [[0, 0, 0, 0]]
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("mode", ["LINEAR", "NEAREST_NEIGHBOR"])
 @pytest.mark.parametrize("least", [1, 7, 60])
 def test_the_maximum_of_many_samples(least, mode):

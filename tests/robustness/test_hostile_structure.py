@@ -342,6 +342,7 @@ def test_convolution_of_nothing(x: tuple[int, ...], w: tuple[int, ...]) -> None:
 NAN = float("nan")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("opset", [6, 17])
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize(

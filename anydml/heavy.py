@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from anydml.ir.graph import DirectMLGraph, DirectMLNode
-from anydml.ops.call import Array, Call, fields
+from anydml.ops.call import Array, Implementation, fields
 from anydml.ops.opdef import Operator
 from anydml.ops.reductions import MIN_COLUMNS
 from anydml.ops.row_expressions import OF_ROWS
@@ -19,7 +19,7 @@ from anydml.runtime.convolution_kernels import best_by_kernels, convolution_kern
 from anydml.runtime.gradient_kernels import GRADIENTS, gradient_kernel
 from anydml.runtime.integer_kernels import CONVOLUTIONS, MATRICES, MAX_COLUMNS_BYTES, has_room, integer_kernel
 from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
-from anydml.runtime.move_kernels import MOVES, move_kernel
+from anydml.runtime.move_kernels import MOVES, move_kernel, view_kernel
 from anydml.runtime.product_kernels import product_kernel
 from anydml.runtime.quantizing_kernels import QUANTIZING, quantizing_kernel
 from anydml.runtime.resample_kernels import RESAMPLING, resample_kernel
@@ -28,20 +28,39 @@ from anydml.runtime.running_kernels import RUNNING, running_kernel
 from anydml.runtime.threads import default_threads
 from anydml.runtime.window_kernels import MAX_TAPS, POOLING, window_kernel
 
+
+class _Kernels(NamedTuple):
+    """Operators that kernels compute, and what makes these; None for calls whose definition is as good."""
+
+    make: Callable[[Operator, Mapping[str, TensorDesc], Mapping[str, Any], int | None], Implementation | None]
+    operators: Container[str]
+    which: str = ""
+    """Of their calls, in words; none where that is all of them, or nearly."""
+
+
 KERNELS = (
-    row_kernel,
-    window_kernel,
-    resample_kernel,
-    move_kernel,
-    best_kernel,
-    running_kernel,
-    product_kernel,
-    matrix_kernel,
-    convolution_kernel,
-    gradient_kernel,
-    integer_kernel,
-    quantizing_kernel,
+    _Kernels(row_kernel, OF_ROWS, f"along last axes or of {MIN_COLUMNS} columns"),
+    _Kernels(product_kernel, ("REDUCE",)),
+    _Kernels(window_kernel, POOLING, f"windows up to {MAX_TAPS} or whole planes"),
+    _Kernels(resample_kernel, RESAMPLING),
+    _Kernels(move_kernel, MOVES),
+    _Kernels(best_kernel, BEST, f"up to {MAX_COUNT}"),
+    _Kernels(running_kernel, RUNNING),
+    _Kernels(matrix_kernel, ("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes"),
+    _Kernels(convolution_kernel, ("CONVOLUTION",), "forward"),
+    _Kernels(gradient_kernel, GRADIENTS),
+    _Kernels(integer_kernel, (*MATRICES, *CONVOLUTIONS), "8-bit integers"),
+    _Kernels(quantizing_kernel, QUANTIZING),
 )
+"""Tried in this order."""
+_VIEWS = _Kernels(view_kernel, ())
+
+
+def _kernels_of(operator: Operator) -> list[_Kernels]:
+    named = [kernels for kernels in KERNELS if operator.name in kernels.operators]
+    return named if named or operator.view is None else [_VIEWS]
+
+
 MIN_ELEMENTS = 1
 """Of the largest tensor, for a kernel. Without any there is nothing to launch."""
 WORTH = 1 << 20
@@ -55,7 +74,7 @@ def implementation_of(
     tensors: Mapping[str, TensorDesc],
     attributes: Mapping[str, Any],
     threads: int | None,
-) -> Callable[[Call], Any] | None:
+) -> Implementation | None:
     """What computes a `Call` of tensors of these sizes; None: what the definition says, as it stands."""
     by_library = _work(operator, tensors) >= WORTH and not (
         _without_nan(operator, attributes)
@@ -63,8 +82,8 @@ def implementation_of(
     )
     largest = max(prod(t.sizes) for t in tensors.values())
     if largest >= MIN_ELEMENTS and not by_library:
-        for by_kernel in KERNELS:
-            if (kernel := by_kernel(operator, tensors, attributes, threads)) is not None:
+        for kernels in _kernels_of(operator):
+            if (kernel := kernels.make(operator, tensors, attributes, threads)) is not None:
                 return kernel
     if not by_library:
         return None
@@ -135,26 +154,13 @@ def names_of_node(node: DirectMLNode) -> list[str]:
     return [*fields(node.op.inputs, len(node.inputs)), *fields(node.op.outputs, len(node.outputs))]
 
 
-_OF_KERNELS: Sequence[tuple[Container[str], str]] = (
-    (OF_ROWS, f"along last axes or of {MIN_COLUMNS} columns"),
-    (POOLING, f"windows up to {MAX_TAPS} or whole planes"),
-    (BEST, f"up to {MAX_COUNT}"),
-    ((*RESAMPLING, *RUNNING, *MOVES, *GRADIENTS, *QUANTIZING), ""),
-    (("CONVOLUTION",), "forward"),
-    ((*MATRICES, *CONVOLUTIONS), "8-bit integers"),
-    (("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes"),
-)
-
-
 def how_computed(operator: Operator) -> str:
     """What computes the operator, in words, for the documentation."""
     if operator.scalar is not None:
         return "kernel"
-    which = next((which for names, which in _OF_KERNELS if operator.name in names), None)
-    if which is None and operator.view is None:
-        way = "NumPy"
-    else:
-        way = f"kernel ({which}), else NumPy" if which else "kernel, else NumPy"
+    way = "NumPy"
+    if kernels := _kernels_of(operator):
+        way = f"kernel ({kernels[0].which}), else NumPy" if kernels[0].which else "kernel, else NumPy"
     if operator.name in RECURRENT:
         return f"{way}; from {WORTH:,} multiply-adds or {WORTH // STEP} steps on, onnxruntime"
     if operator.name in CONVOLUTIONS and operator.name in LIBRARY:

@@ -122,6 +122,10 @@ def described(operator: Operator, tensors: Mapping[str, TensorDesc], attributes:
     return Call(operator, values, tensors)
 
 
+Implementation = Callable[[Call], Any]
+"""What computes a call: the array of its output, or one for each of them."""
+
+
 class Computation:
     """An operator of whole tensors on sizes and types that are known: made once, called again and again.
 
@@ -133,14 +137,14 @@ class Computation:
         operator: Operator,
         outputs: Mapping[str, TensorDesc],
         attributes: Mapping[str, Any],
-        by: Callable[[Call], Any] | None = None,
+        by: Implementation | None = None,
         apply: Callable[[Activation, Array], Array] | None = None,
     ) -> None:
         """`by`: another implementation than the definition's, which tells by `activates` that it does the
         fused activation; `apply`: what does it otherwise, and may do so in the result's memory."""
         assert operator.compute is not None
         self._operator, self._outputs = operator, outputs
-        self._compute: Callable[[Call], Any] = by or Call.by_definition
+        self._compute: Implementation = by or Call.by_definition
         self._inputs: list[tuple[str, str | list[str]]] = []
         """Parameters, and the fields behind them, which the first inputs tell."""
         self.fields = [

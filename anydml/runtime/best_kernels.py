@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -13,7 +13,7 @@ from anydml.codegen.descriptor import DescriptorTemplate, template_of
 from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
 from anydml.errors import require
-from anydml.ops.call import Call, empty
+from anydml.ops.call import Call, Implementation, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, IN_ARRAYS, SIZE
 from anydml.ops.enums import AxisDirection
 from anydml.ops.opdef import Operator
@@ -25,15 +25,11 @@ MAX_COUNT = 16
 """Elements that are found: code is written for each, and a better one may move all."""
 BEST = ("TOP_K", "TOP_K1")
 
-Implementation = Callable[[Call], Any]
-
 
 def best_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of TOP_K by a kernel; None where its definition is as good."""
-    if operator.name not in BEST:
-        return None
     given, count, axis = tensors["InputTensor"], attributes["K"], attributes["Axis"]
     dtype = FLOAT32 if given.data_type is FLOAT16 else given.data_type
     if count > MAX_COUNT or SIZE[dtype] > 4:

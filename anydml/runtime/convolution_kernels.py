@@ -36,7 +36,7 @@ def convolution_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> _Columns | _ByChannel | None:
     """What computes a `Call` of CONVOLUTION by kernels; None where a library, or its definition, does."""
-    if operator.name != "CONVOLUTION" or tensors["InputTensor"].data_type not in (FLOAT32, FLOAT16):
+    if tensors["InputTensor"].data_type not in (FLOAT32, FLOAT16):
         return None
     if not _is_able(tensors, attributes):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from anydml.codegen.kernel import group
 from anydml.codegen.scattered import ScatteredSpec
-from anydml.ops.call import Call, empty
+from anydml.ops.call import Call, Implementation, empty
 from anydml.ops.dtypes import FLOAT32, FLOAT64, NUMPY, UINT32
 from anydml.ops.enums import TensorDataType
 from anydml.ops.expr import Expr, add, convert, div, mul, read, sqrt, sub
@@ -29,7 +29,6 @@ MAX_PLACES = 1 << 31
 """Elements of a tensor of which places are kept."""
 MIN_ROW = 16
 """Elements of a channel, beside each other, of which NumPy is no quicker."""
-Implementation = Callable[[Call], Any]
 
 
 GRADIENTS = (
@@ -42,14 +41,11 @@ def gradient_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of the operator by kernels; None where its definition is as good."""
-    match operator.name:
-        case "ADAM_OPTIMIZER":
-            return _adam(attributes, threads)
-        case "MAX_POOLING_GRAD":
-            return _max_gradient(tensors, attributes, threads)
-        case "BATCH_NORMALIZATION_GRAD" | "BATCH_NORMALIZATION_TRAINING_GRAD":
-            return _batch_gradient(tensors, attributes, threads, "TRAINING" in operator.name)
-    return None
+    if operator.name == "ADAM_OPTIMIZER":
+        return _adam(attributes, threads)
+    if operator.name == "MAX_POOLING_GRAD":
+        return _max_gradient(tensors, attributes, threads)
+    return _batch_gradient(tensors, attributes, threads, "TRAINING" in operator.name)
 
 
 def _adam(attributes: Mapping[str, Any], threads: int | None) -> Implementation:

@@ -69,8 +69,6 @@ def integer_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Callable[[Call], Array] | None:
     """What computes a `Call` of products of 8-bit integers by kernels; None where its definition does."""
-    if operator.name not in (*MATRICES, *CONVOLUTIONS):
-        return None
     one, other = ("ATensor", "BTensor") if operator.name in MATRICES else ("InputTensor", "FilterTensor")
     sizes = (tensors[name].sizes for name in (one, other, "OutputTensor"))
     made = tensors["OutputTensor"]

@@ -47,7 +47,7 @@ def matrix_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Product | None:
     """What computes a `Call` of GEMM by a kernel; None where its definition is as good."""
-    if operator.name != "GEMM" or tensors["ATensor"].data_type not in (FLOAT32, FLOAT16):
+    if tensors["ATensor"].data_type not in (FLOAT32, FLOAT16):
         return None
     sizes = tensors["OutputTensor"].sizes
     turned = [attributes[f"Trans{name}"] is MatrixTransform.TRANSPOSE for name in "AB"]

@@ -15,7 +15,7 @@ from anydml.codegen.taken import TakenSpec
 from anydml.codegen.tuples import TuplesSpec
 from anydml.codegen.turned import TurnedSpec
 from anydml.ops.attributes import as_type
-from anydml.ops.call import Call, empty, fields_of
+from anydml.ops.call import Call, Implementation, empty, fields_of
 from anydml.ops.dtypes import IN_ARRAYS, INT32, UINT8, UINT16, UINT32, UINT64
 from anydml.ops.enums import PaddingMode
 from anydml.ops.expr import and_, ge, lt, read, select
@@ -39,7 +39,6 @@ MIN_PADDED_BYTES = 1 << 5
 MAX_ROWS = 1 << 16
 """Rows of which it is remembered where they come from."""
 
-Implementation = Callable[[Call], Any]
 Tensors = Mapping[str, TensorDesc]
 Attributes = Mapping[str, Any]
 _BITS = {1: UINT8, 2: UINT16, 4: UINT32, 8: UINT64}
@@ -49,14 +48,15 @@ def move_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of an operator by a kernel; None where its definition is as good."""
-    make = MOVES.get(operator.name)
-    if make is None and operator.view is None:
-        return None
+    return MOVES[operator.name](tensors, attributes, _width(operator, tensors), threads)
+
+
+def _width(operator: Operator, tensors: Tensors) -> int:
+    """Bytes of an element of the operator's outputs."""
     outputs = [
         tensors[n] for s in operator.outputs for n in (fields_of(s.name, tensors) if s.array else [s.name])
     ]
-    width = IN_ARRAYS[outputs[0].data_type].itemsize
-    return _seen(operator, width, threads) if make is None else make(tensors, attributes, width, threads)
+    return IN_ARRAYS[outputs[0].data_type].itemsize
 
 
 def _gather(
@@ -266,8 +266,11 @@ def _pad(tensors: Tensors, attributes: Attributes, width: int, threads: int | No
     return compute
 
 
-def _seen(operator: Operator, width: int, threads: int | None) -> Implementation:
+def view_kernel(
+    operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Implementation:
     """Of an operator that is a view of its input: a copy of that. Backwards, NumPy does that as well."""
+    width = _width(operator, tensors)
     launch = copying(_BITS[width], threads)
     bits = np.dtype(f"u{width}")
 

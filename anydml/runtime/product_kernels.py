@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -13,7 +13,7 @@ from anydml.codegen.kernel import shared_out
 from anydml.codegen.product import ProductSpec, ProductWriter
 from anydml.codegen.row_writer import body_address
 from anydml.errors import require
-from anydml.ops.call import Call
+from anydml.ops.call import Call, Implementation
 from anydml.ops.dtypes import FLOAT16, FLOAT32, SIZE
 from anydml.ops.enums import ReduceFunction
 from anydml.ops.opdef import Operator
@@ -27,14 +27,12 @@ PARTS = 16
 MIN_PART = 1 << 10
 """Elements of one."""
 
-Implementation = Callable[[Call], Any]
-
 
 def product_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of products by a kernel; None where its definition is as good."""
-    if operator.name != "REDUCE" or attributes["Function"] is not ReduceFunction.MULTIPLY:
+    if attributes["Function"] is not ReduceFunction.MULTIPLY:
         return None
     given, axes = tensors["InputTensor"], sorted(attributes["Axes"])
     sizes = given.sizes

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anydml.codegen.taken import TakenSpec
-from anydml.ops.call import Call, empty
+from anydml.ops.call import Call, Implementation, empty
 from anydml.ops.dtypes import FLOAT32, FROM_NUMPY, INT32, UINT8, UINT32
 from anydml.ops.interpolation import in_order
 from anydml.ops.opdef import Operator
@@ -23,7 +23,6 @@ MAX_TERMS = 8
 """That are added up along an axis: code is written for each."""
 RESAMPLING = ("UPSAMPLE_2D", "RESAMPLE", "RESAMPLE1", "RESAMPLE2", "RESAMPLE3")
 
-Implementation = Callable[[Call], Any]
 Pass = Callable[[Array, Array], None]
 """Along one axis, from one array to another."""
 
@@ -32,7 +31,7 @@ def resample_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of an operator that resamples; None where its definition is as good."""
-    return _Resampling(threads) if operator.name in RESAMPLING else None
+    return _Resampling(threads)
 
 
 class _Resampling:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from anydml.codegen.kernel import group
-from anydml.ops.call import Call, empty
+from anydml.ops.call import Call, Implementation, empty
 from anydml.ops.dtypes import FLOAT32
 from anydml.ops.expr import read, walk
 from anydml.ops.opdef import Operator
 from anydml.ops.row_expressions import RowExpression, batch_factors, batch_normalized, row_expression
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import Array, RepeatedLaunch, packed, scratch
-
-Implementation = Callable[[Call], Any]
 
 
 def row_kernel(

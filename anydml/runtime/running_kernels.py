@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -11,7 +11,7 @@ from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
 from anydml.codegen.running import NAMES, RunningSpec, RunningWriter
 from anydml.errors import require
-from anydml.ops.call import Call, empty
+from anydml.ops.call import Call, Implementation, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, SIZE
 from anydml.ops.enums import AxisDirection
 from anydml.ops.opdef import Operator
@@ -21,15 +21,11 @@ from anydml.runtime.threads import pool
 
 RUNNING = {"CUMULATIVE_SUMMATION": "HasExclusiveSum", "CUMULATIVE_PRODUCT": "HasExclusiveProduct"}
 
-Implementation = Callable[[Call], Any]
-
 
 def running_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of a running sum or product; None where its definition is as good."""
-    if operator.name not in RUNNING:
-        return None
     given, axis = tensors["InputTensor"], attributes["Axis"]
     spec = RunningSpec(
         FLOAT32 if given.data_type is FLOAT16 else given.data_type,

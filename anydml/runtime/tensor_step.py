@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from anydml.dataclass import dataclass
 from anydml.errors import require
 from anydml.ir.graph import DirectMLNode, TensorType, Value
-from anydml.ops.call import Call, Computation, fields, takes_results
+from anydml.ops.call import Computation, Implementation, fields, takes_results
 from anydml.ops.dtypes import INT4, NUMPY, UINT4
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
@@ -20,7 +20,7 @@ from anydml.runtime.known_launch import bound_launches
 from anydml.runtime.launch import Array, NotAlone, apply_activation, watched
 
 Implement = Callable[
-    [Operator, Mapping[str, TensorDesc], Mapping[str, Any], "int | None"], "Callable[[Call], Any] | None"
+    [Operator, Mapping[str, TensorDesc], Mapping[str, Any], "int | None"], Implementation | None
 ]
 """Gives the implementation for tensors of known sizes, where that is another one than the definition's."""
 

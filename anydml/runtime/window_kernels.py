@@ -6,7 +6,7 @@ definitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ from anydml.codegen.kernel import shared_out
 from anydml.codegen.row_writer import body_address
 from anydml.codegen.windows import WindowSpec, WindowWriter, words_of
 from anydml.errors import require
-from anydml.ops.call import Call, empty
+from anydml.ops.call import Call, Implementation, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, FLOAT64, IN_ARRAYS, NUMPY, SIZE
 from anydml.ops.enums import ReduceFunction, TensorDataType
 from anydml.ops.expr import Expr, absolute, add, convert, div, maximum, mul, read, sqrt
@@ -48,16 +48,12 @@ POOLING = {
     "MAX_POOLING2": "MAX",
 }
 
-Implementation = Callable[[Call], Any]
-
 
 def window_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
     """What computes a `Call` of a pooling by a kernel; None where its definition is as good."""
-    word, given = POOLING.get(operator.name), tensors.get("InputTensor")
-    if word is None or given is None:
-        return None
+    word, given = POOLING[operator.name], tensors["InputTensor"]
     if are_whole_planes(attributes, given.sizes):
         reduction = _of_planes(word, tensors, attributes, threads)
         if reduction is not None:

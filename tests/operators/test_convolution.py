@@ -9,7 +9,7 @@ import pytest
 import anydml as dml
 from anydml import eager_tensors, heavy
 from anydml.onnx.from_directml import library
-from anydml.runtime import convolution_kernels, integer_kernels
+from anydml.runtime import integer_kernels
 
 from ..onnx.ops.checking import computed
 from .tensors import BYTES, anything, check_floats, exact, layouts, quantized, scales
@@ -20,10 +20,12 @@ def routes(monkeypatch):
     """The same call by NumPy, by kernels where there are such, and by the library where that has it, which
     all are seen to compute; worth None: of its usual work."""
     made, original, usual = [], library.implementation, heavy.WORTH
-    kernels, by_kernels = [], (convolution_kernels.convolution_kernel, integer_kernels.integer_kernel)
+    kernels = []
     monkeypatch.setattr(library, "implementation", lambda *a: made.append(original(*a)) or made[-1])
     monkeypatch.setattr(heavy, "best_by_kernels", lambda *_: False)
-    noted = [lambda *a, by=by: kernels.append(by(*a)) or kernels[-1] for by in by_kernels]
+    noted = [
+        k._replace(make=lambda *a, by=k.make: kernels.append(by(*a)) or kernels[-1]) for k in heavy.KERNELS
+    ]
     monkeypatch.setattr(heavy, "KERNELS", noted)
     never = 1 << 60
 

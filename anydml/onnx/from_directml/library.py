@@ -7,7 +7,6 @@ where the value itself is small, too; float16 is computed in float32, as everywh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -19,14 +18,13 @@ from anydml.onnx.from_directml.nodes import IR_VERSION, OPSET, OnnxNodes, code_o
 from anydml.onnx.protos import ModelProto, make_opsetid, make_tensor_value_info
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import Region
-from anydml.ops.call import Array, Call, empty, fields_of
+from anydml.ops.call import Array, Call, Implementation, empty, fields_of
 from anydml.ops.dtypes import FLOAT16, FLOAT32, IN_ARRAYS
 from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.launch import packed
 
-Implementation = Callable[[Call], Any]
 Tensor = tuple[str, TensorDataType, tuple[int, ...]]
 
 

@@ -21,7 +21,7 @@ from anydml.call_signature import CallSignature, signature_of
 from anydml.codegen.kernel import streams
 from anydml.directml.descriptions import read_attribute
 from anydml.directml.type_inference import as_number
-from anydml.errors import InvalidInput, InvalidOperator, Problem
+from anydml.errors import InvalidInput, InvalidOperator, Problem, by_a_handler
 from anydml.ops.attributes import AxesKind, ScaleBias, signs
 from anydml.ops.dtypes import FROM_NUMPY, is_masked, native
 from anydml.ops.enums import FeatureLevel, TensorDataType, parse
@@ -315,6 +315,8 @@ def from_dlpack(x: Any, where: str) -> Array:
         try:
             return np.from_dlpack(x)
         except Exception as error:  # each library has its own
+            if by_a_handler(error):
+                raise
             raise InvalidInput(
                 Problem(
                     where,

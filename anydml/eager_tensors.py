@@ -7,6 +7,7 @@ stands for a list of equal ones.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from inspect import Signature
@@ -43,6 +44,7 @@ from anydml.runtime.call import KnownCall, an_object
 from anydml.runtime.known_launch import an_argument, launched_again
 from anydml.runtime.launch import Watched, apply_activation, watched
 from anydml.runtime.memory import size_problem
+from anydml.runtime.threads import default_threads
 from anydml.templates import Behind, refuse_out, written_out
 
 Array = NDArray[Any]
@@ -160,7 +162,7 @@ _FUNCTIONS: WeakSet[_WholeTensors] = WeakSet()
 
 def forget() -> None:
     """What is known of calls: the next ones find out again who computes them, and with how many threads."""
-    _KNOWN.clear()
+    _forget_prepared()
     for behind in _FUNCTIONS:
         if behind._known is not None:
             behind._known.forget()
@@ -187,6 +189,8 @@ class _Prepared:
     """The inputs that are bools."""
     tries: int = 16
     """How often such calls may still become known: several times, if they are of many layouts."""
+    holds_session: bool = False
+    """Whether a library's session computes it, with threads of its own."""
 
     def made(
         self, inputs: dict[str, Array], memory: dict[str, Array] | None = None
@@ -226,12 +230,26 @@ class _Prepared:
 
 _KNOWN: dict[Any, _Prepared] = {}
 _MOST_KNOWN = 4096
+_WITH_SESSIONS: deque[Any] = deque()
+"""The keys of those that hold one, the oldest first."""
+_MOST_SESSIONS, _FEWEST_SESSIONS, _MOST_THREADS = 64, 16, 256
+"""That are kept, and the threads of all of them: each has as many as are asked for."""
 
 
 def _know(key: Any, prepared: _Prepared) -> None:
     if len(_KNOWN) >= _MOST_KNOWN:
-        _KNOWN.clear()
+        _forget_prepared()
     _KNOWN[key] = prepared
+    if prepared.holds_session:
+        _WITH_SESSIONS.append(key)
+        most = min(_MOST_SESSIONS, max(_FEWEST_SESSIONS, _MOST_THREADS // default_threads()))
+        if len(_WITH_SESSIONS) > 2 * most:  # most have two keys
+            _KNOWN.pop(_WITH_SESSIONS.popleft(), None)
+
+
+def _forget_prepared() -> None:
+    _KNOWN.clear()
+    _WITH_SESSIONS.clear()
 
 
 def _compute(
@@ -320,7 +338,8 @@ def _prepare(
     computation = Computation(operator, outputs, attributes, by, apply_activation)
     truths = [n for n, x in inputs.items() if x.dtype == np.bool_]
     tries = 0 if made or by is None else _Prepared.tries
-    return _Prepared(operator, computation, outputs, [*inputs], made, sizes, truths, tries)
+    holds_session = getattr(by, "holds_session", False)
+    return _Prepared(operator, computation, outputs, [*inputs], made, sizes, truths, tries, holds_session)
 
 
 def _too_large(operator: Operator, outputs: Mapping[str, TensorDesc]) -> Iterator[Problem]:

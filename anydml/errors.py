@@ -155,7 +155,9 @@ def short_repr(value: object) -> str:
         text = repr(value)
     except ValueError:  # an integer of more digits than Python converts
         text = "a number of thousands of digits"
-    except Exception:  # somebody else's __repr__
+    except Exception as error:  # somebody else's __repr__
+        if by_a_handler(error):
+            raise
         text = f"a {type(value).__name__}"
     return text if len(text) <= 120 else f"{text[:80]} ... ({len(text)} characters)"
 

@@ -6,11 +6,13 @@ no regular file is never replaced by one.
 
 from __future__ import annotations
 
+import ast
 import errno
 import io
 import os
+import re
 import stat
-import warnings
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import prod
@@ -19,9 +21,10 @@ from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
+from numpy.lib.format import descr_to_dtype, read_magic
 from numpy.typing import NDArray
 
-from anydml.errors import InvalidInput, Problem, short_repr
+from anydml.errors import InvalidInput, Problem, by_a_handler, short_repr
 
 MAX_MODEL = (1 << 31) - 1
 """Bytes of an ONNX model: protobuf reads no more."""
@@ -100,6 +103,20 @@ def read_npy(path: str | os.PathLike[str], limit: int) -> NDArray[Any]:
         raise InvalidInput(Problem("", message)) from error
 
 
+def _header(file: IO[bytes]) -> dict[str, Any]:
+    """What the header of a .npy file says. NumPy's own reader warns of what Python 2 wrote, which nobody can
+    turn off for one thread alone."""
+    lengths = {(1, 0): "<H", (2, 0): "<I"}[read_magic(file)]
+    (length,) = struct.unpack(lengths, file.read(struct.calcsize(lengths)))
+    if length > _MAX_HEADER_CHARACTERS:
+        raise ValueError
+    text = file.read(length).decode("latin-1")
+    told = ast.literal_eval(re.sub(r"(?<=\d)L\b", "", text).strip())  # Python 2 wrote 5L
+    if told.keys() != {"descr", "fortran_order", "shape"}:
+        raise ValueError
+    return dict(told)
+
+
 def short_path(path: str) -> str:
     """A path in a message: as it is, if it can be printed in a line."""
     return path if path.isprintable() and len(path) <= 300 else short_repr(path)
@@ -120,14 +137,15 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         ValueError: it is no file of an array of plain values.
     """
     try:
-        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        with warnings.catch_warnings():  # NumPy warns of what Python 2 wrote
-            warnings.simplefilter("ignore")
-            read = readers[np.lib.format.read_magic(file)]
-            shape, is_fortran, dtype = read(file, max_header_size=_MAX_HEADER_CHARACTERS)
+        header = _header(file)
+        shape, is_fortran, dtype = header["shape"], header["fortran_order"], descr_to_dtype(header["descr"])
+        if type(is_fortran) is not bool or any(type(n) is not int for n in shape):
+            raise ValueError
     except OSError:
         raise
     except Exception as error:  # the header is parsed by Python: hostile ones end in many ways
+        if by_a_handler(error):
+            raise
         if _is_archive(file):
             told = "it is an archive, of several perhaps (.npz); np.save writes one array"
             raise ValueError(told) from error
@@ -147,7 +165,13 @@ def _bytes(count: int) -> str:
 def _open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """The file, if it is a regular one or a pipe. A device is not opened: that alone can do something."""
     _check_readable(os.stat(path), os.fspath(path))
-    return open(path, "rb")
+    file = open(path, "rb")  # noqa: SIM115  (the caller closes it)
+    try:
+        _check_readable(os.fstat(file.fileno()), os.fspath(path))  # another one may have come
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def _check_readable(status: os.stat_result, name: str) -> None:

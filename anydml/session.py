@@ -114,8 +114,7 @@ def load(
         requested.exact,
     )
     loaded = _recent.loaded(model, settings, requested.given)
-    told = fixed_sizes(requested.given, loaded.symbols)
-    if told:
+    if told := fixed_sizes(requested.given, loaded.symbols):
         settings = replace(settings, dims=tuple(sorted({**told, **dict(settings.dims)}.items())))
         loaded = _recent.loaded(model, settings, requested.given)
     write_optimized(model, requested.given, settings.providers)
@@ -139,8 +138,10 @@ class Session(InferenceSessionMethods):
         self._take(loaded)
 
     def _take(self, loaded: Loaded) -> None:
+        if leave := vars(self).get("_leave"):
+            leave()
         self._loaded, self._model, self._program = loaded, loaded.model, loaded.program
-        loaded.used_by(self)
+        self._leave = loaded.used_by(self)
         self._names = tuple(i.name for i in self._model.inputs)
         self._whole: tuple[tuple[str, ...], Program] | None = None
         """Of all inputs, once one was fed that need not be."""
@@ -235,10 +236,8 @@ class Session(InferenceSessionMethods):
         problems = []
         for name, y in (outputs or {}).items():
             if name not in self._outputs:
-                guess = nearest(name, self._outputs)
-                problems.append(
-                    Problem("outputs", f"expected a name of an output, but got {short_repr(name)}", guess)
-                )
+                message = f"expected a name of an output, but got {short_repr(name)}"
+                problems.append(Problem("outputs", message, nearest(name, self._outputs)))
             elif not isinstance(y, np.ndarray) or not y.flags.writeable:
                 message = f"expected an array to write to, but got {type_name(y)}"
                 problems.append(Problem(f"output {name!r}", message))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -335,6 +336,25 @@ def test_a_binding_is_dispatched_by_many_python_threads_at_once():
         t.join()
     for y in results:
         assert np.array_equal(y, wanted(inputs))
+
+
+@pytest.mark.parametrize("axes", [[1], [0]])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_binding_is_dispatched_by_many_python_threads_at_once(axes, threads):
+    """Also where outputs hold, on the way, what is no result yet."""
+    x = np.random.default_rng(3).standard_normal((8, 200_000), np.float32)
+    tensor = {"DataType": "FLOAT32", "Sizes": [8, 200_000]}
+    description = {"Type": "ACTIVATION_SOFTMAX1", "InputTensor": tensor, "OutputTensor": tensor, "Axes": axes}
+    device = dml.Device(threads=threads)
+    compiled = device.compile_operator(device.create_operator(description))
+    y = np.empty_like(x)
+    bound = compiled.bind({"InputTensor": x}, {"OutputTensor": y})
+    bound.dispatch()
+    once = y.copy()
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(20):
+            list(pool.map(lambda _: bound.dispatch(), range(3)))
+            assert np.array_equal(y, once)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])

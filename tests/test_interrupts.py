@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+import anydml
 from anydml.codegen.compiling import uninterrupted
 from anydml.errors import by_a_handler
 from anydml.onnx.providers import interrupt
@@ -136,6 +137,25 @@ def test_what_a_handler_raised(kind):
         with pytest.raises(TimeoutError) as found:
             signal.raise_signal(signal.SIGALRM)
         assert by_a_handler(found.value)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_timeout_in_another_librarys_tensor():
+    class Slow:
+        def __dlpack_device__(self):
+            return 1, 0
+
+        def __dlpack__(self, **_):
+            signal.raise_signal(signal.SIGALRM)
+
+    def late(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        with pytest.raises(TimeoutError):
+            anydml.abs(Slow())
     finally:
         signal.signal(signal.SIGALRM, before)
 

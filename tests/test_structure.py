@@ -107,6 +107,31 @@ def test_what_kernels_rely_on_is_looked_at_without_assertions_too(path):
             assert text.endswith(" is not None") or text.startswith("isinstance("), f"{text}: errors.require"
 
 
+def test_what_signals_handlers_raise_is_not_taken_for_something_else():
+    """Who catches whatever somebody else's code raises looks whether a handler raised it, or raises it again."""
+    own_threads = {"onnx.inference_session"}
+    for path in MODULES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ExceptHandler) and "Exception" in ast.unparse(
+                node.type or ast.Name("Exception")
+            ):
+                text = ast.unparse(node)
+                again = "by_a_handler" in text or text.endswith("\n    raise")
+                assert again or "BaseException" in text or module_name(path) in own_threads, f"{path}: {text}"
+
+
+def test_warnings_filters_are_the_users():
+    """Before Python 3.14 they are those of all threads, and two that set them back may leave them changed."""
+    for path in MODULES:
+        if "cli" not in path.parts:
+            names = {ast.unparse(n.func) for n in ast.walk(tree(path)) if isinstance(n, ast.Call)}
+            assert not names & {
+                "warnings.catch_warnings",
+                "warnings.simplefilter",
+                "warnings.filterwarnings",
+            }, path
+
+
 def loaded_by(statement: str, names: list[str]) -> str:
     code = f"{statement}; import sys; print([m for m in {names} if m in sys.modules])"
     return subprocess.run(

@@ -16,7 +16,9 @@ import logging
 import os
 import stat
 import sys
+import time
 from collections import Counter
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +28,9 @@ _log = logging.getLogger("anydml.cache")
 
 MAGIC = b"anydml1\n"
 MAX_ENTRIES = 4096
-"""Beyond, a process that adds one takes away the oldest half."""
+"""Beyond, a process that adds one takes away the half that was not used for longest."""
+LONG_UNUSED = 86_400.0
+"""Seconds after which an entry that is used becomes a new one."""
 LOOKED_AFTER = 256
 """Entries of a process after which it looks again how many there are."""
 
@@ -46,7 +50,11 @@ def load(key: str) -> bytes | None:
     if folder is None:
         return None
     try:
-        data = (folder / key).read_bytes()
+        with open(folder / key, "rb") as file:
+            data, age = file.read(), time.time() - os.fstat(file.fileno()).st_mtime
+        if age > LONG_UNUSED:
+            with suppress(OSError):  # a folder that is read only
+                os.utime(folder / key)
     except OSError as error:
         if by_a_handler(error):
             raise
@@ -151,6 +159,9 @@ def _make_room(folder: Path) -> None:
         return
     entries = [entry for entry in folder.iterdir() if _is_ours(entry.name)]
     if len(entries) > MAX_ENTRIES:
-        entries.sort(key=lambda entry: entry.stat().st_mtime)
-        for entry in entries[: len(entries) // 2]:
+        used: dict[Path, float] = {}
+        for entry in entries:
+            with suppress(FileNotFoundError):  # another process makes room, too
+                used[entry] = entry.stat().st_mtime
+        for entry in sorted(used, key=used.__getitem__)[: len(entries) // 2]:
             entry.unlink(missing_ok=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anydml.errors import InvalidModel, Problem, Unsupported, short_repr
+from anydml.errors import InvalidModel, Problem, Unsupported, by_a_handler, short_repr
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
+_MOST_PIXELS = 1 << 26
+"""Of a picture: a small file can tell many more than memory has room for."""
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
@@ -32,15 +34,17 @@ def read_image(path: Path, dtype: np.dtype, sizes: Sequence[int] | None) -> NDAr
         raise InvalidModel(Problem("resampleSize", message))
     library = _pillow()
     try:
-        with warnings.catch_warnings():  # it warns of pictures so large that they look like an attack
-            warnings.simplefilter("error")
-            with library.open(path) as picture:
-                channels = sizes[1] if sizes else {"L": 1, "1": 1, "RGBA": 4, "LA": 4}.get(picture.mode, 3)
-                pixels = picture.convert(_MODES[channels])
-                if sizes is not None and pixels.size != (sizes[3], sizes[2]):
-                    pixels = pixels.resize((sizes[3], sizes[2]), library.Resampling.BICUBIC)
-                values = np.asarray(pixels)
+        with library.open(path) as picture:
+            if prod(picture.size) > _MOST_PIXELS:
+                raise ValueError(f"it has {picture.width} x {picture.height} pixels")
+            channels = sizes[1] if sizes else {"L": 1, "1": 1, "RGBA": 4, "LA": 4}.get(picture.mode, 3)
+            pixels = picture.convert(_MODES[channels])
+            if sizes is not None and pixels.size != (sizes[3], sizes[2]):
+                pixels = pixels.resize((sizes[3], sizes[2]), library.Resampling.BICUBIC)
+            values = np.asarray(pixels)
     except Exception as error:  # a decoder meets anything in a damaged file
+        if by_a_handler(error):
+            raise
         message = f"expected a picture, but {path.name!r} cannot be read as one: {error}"
         raise InvalidModel(Problem("initialValues.sourcePath", message)) from error
     planes = values.reshape(*values.shape[:2], channels).transpose(2, 0, 1)[None]

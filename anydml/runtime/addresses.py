@@ -16,6 +16,12 @@ def address(a: NDArray[Any]) -> int:
     return ctypes.c_void_p.from_address(id(a) + DATA).value or 0
 
 
+def over_memory(a: NDArray[Any]) -> NDArray[Any]:
+    """An array over the memory of another one, in C's order, which it does not keep alive."""
+    memory = (ctypes.c_char * a.nbytes).from_address(address(a))
+    return np.ndarray(a.shape, a.dtype, memory)  # type: ignore[arg-type]
+
+
 _probe = np.zeros(1)
 if address(_probe) != _probe.__array_interface__["data"][0]:
     raise ImportError("NumPy's array object has another layout than anydml knows")

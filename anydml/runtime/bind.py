@@ -306,7 +306,7 @@ class _Pinned:
     """An array that stays where it is: referenced, and unable to be resized in place."""
 
     def __init__(self, array: Array) -> None:
-        self.array = array
+        self.array = np.ndarray.view(array, np.ndarray)  # for the methods of a user's class may do anything
         self.address = address(array)
         self._held = kept_in_place(array)
 
@@ -373,8 +373,8 @@ class Binding:
     """Compiled work with its arrays. They stay alive and cannot be resized while it lives."""
 
     dispatch: Callable[[], None]
-    """Run once more: no checks, no allocation. May be called from several threads, but each call writes
-    the same output arrays (and waits for another one that is at work in the same intermediate memory)."""
+    """Run once more: no checks, no allocation. May be called from several threads: as each call writes the
+    same output arrays, it waits for another one that is at work."""
 
     def __init__(
         self,
@@ -421,7 +421,8 @@ class Binding:
         dispatch = runs[0] if len(runs) == 1 else _one_after_the_other(runs)
         small = sum(step.bytes_moved for step in plan.steps) < MIN_SPLIT_BYTES
         at_once = small and isinstance(dispatch, BuiltinFunctionType)  # with Python's lock
-        self.dispatch = dispatch if at_once or not plan.scratch else _one_at_a_time(dispatch)
+        # Beside intermediate memory, outputs hold what kernels of rows have found so far.
+        self.dispatch = dispatch if at_once else _one_at_a_time(dispatch)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise cannot_leave("compiled operator or graph")

@@ -90,7 +90,7 @@ class Pool:
 
     def start(self, threads: int) -> None:
         """Have at least `threads` - 1 workers. Cheap when they are there already."""
-        if self.size < threads:
+        if self.size < threads and not (self._ended or self._refused):
             self._start(threads)
 
     @uninterrupted  # a worker that was started, and not noted, would be started twice

@@ -231,6 +231,21 @@ def test_providers_and_options_are_told_and_changed(session):
     assert session.get_session_options().intra_op_num_threads == 0
 
 
+def test_what_other_providers_ran_is_gone():
+    session = dml.load(MODEL, threads=1)
+    x, w = inputs()
+    before = []
+    for _ in range(3):
+        session.run(None, {"x": x, "w": w})
+        before.append(weakref.ref(session._loaded))
+        session.set_providers(["CPUExecutionProvider"])
+    gc.collect()
+    assert [r() for r in before[1:]] == [None] * 2  # the first may be loaded again
+    session.run(None, {"x": x, "w": w})
+    session.__init__(session._loaded)
+    assert session._loaded._users == {id(session)}
+
+
 def test_a_session_takes_other_providers_and_keeps_them_to_itself():
     session = dml.load(MODEL, threads=1)
     x, w = inputs()

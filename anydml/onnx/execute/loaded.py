@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from enum import Enum
 
@@ -83,10 +83,12 @@ class Loaded:
         """From here on, it may be there when nobody uses it."""
         self._stays = how if self._stays is Stays.NOT else self._stays
 
-    def used_by(self, session: object) -> None:
-        """Note that a session uses it, which is asked for nothing when it goes."""
+    def used_by(self, session: object) -> Callable[[], object]:
+        """Note that a session uses it, until it goes or calls what this gives."""
         self._users.add(id(session))
-        weakref.finalize(session, self._left_by, id(session)).atexit = False
+        leave = weakref.finalize(session, self._left_by, id(session))
+        leave.atexit = False
+        return leave
 
     def go(self) -> None:
         """From here on, it is there for its sessions only."""

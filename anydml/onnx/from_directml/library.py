@@ -1,16 +1,18 @@
 """Heavy operators of DirectML by onnxruntime: those whose work is worth a session of their own.
 
-A session is made for sizes and attributes, and kept. Values are those of the definition up to the order in
-which they are summed, and in recurrent layers up to onnxruntime's tanh and sigmoid, which err by 1e-7 of 1
-where the value itself is small, too; float16 is computed in float32, as everywhere.
+A session is made for sizes and attributes, and lives as long as somebody has what computes with it. Values
+are those of the definition up to the order in which they are summed, and in recurrent layers up to
+onnxruntime's tanh and sigmoid, which err by 1e-7 of 1 where the value itself is small, too; float16 is
+computed in float32, as everywhere.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from threading import Lock
 from typing import Any
-from weakref import ref
+from weakref import WeakValueDictionary, ref
+
+import numpy as np
 
 from anydml.errors import Unsupported
 from anydml.onnx.from_directml.model import lowered
@@ -23,12 +25,15 @@ from anydml.ops.dtypes import FLOAT16, FLOAT32, IN_ARRAYS
 from anydml.ops.enums import TensorDataType
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.addresses import over_memory
 from anydml.runtime.launch import packed
 
 Tensor = tuple[str, TensorDataType, tuple[int, ...]]
 
 
-@lru_cache(maxsize=128)
+_in_use: WeakValueDictionary[Any, _Heavy] = WeakValueDictionary()
+
+
 def implementation(
     operator: Operator,
     inputs: tuple[Tensor, ...],
@@ -36,8 +41,24 @@ def implementation(
     attributes: tuple[tuple[str, Any], ...],
     threads: int,
 ) -> Implementation | None:
-    """What computes the operator's `Call` on tensors of these sizes; None where ONNX has no words for it, or
-    onnxruntime no kernel."""
+    """What computes the operator's `Call` on tensors of these sizes: what is in use already, or made now.
+
+    None where ONNX has no words for it, or onnxruntime no kernel.
+    """
+    key = operator, inputs, outputs, attributes, threads
+    made = _in_use.get(key)
+    if made is None and (made := _made(*key)) is not None:
+        _in_use[key] = made
+    return made
+
+
+def _made(
+    operator: Operator,
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[Tensor, ...],
+    attributes: tuple[tuple[str, Any], ...],
+    threads: int,
+) -> _Heavy | None:
     wide = {n: TensorDesc(FLOAT32 if t is FLOAT16 else t, sizes) for n, t, sizes in (*inputs, *outputs)}
     names = {n: f"t{k}" for k, (n, _, _) in enumerate(inputs)}
     o = OnnxNodes()
@@ -62,40 +83,61 @@ def implementation(
         run = OnnxRuntime().compile(region, threads, alone=False)
     except Unsupported:
         return None
-    places = _places(operator, inputs)
     present = [s.name in wide for s in operator.outputs]
     targets = [(s.parameter, IN_ARRAYS[wide[s.name].data_type]) for s in operator.outputs if s.name in wide]
-    into = RunInto(run)
+    return _Heavy(RunInto(run), _places(operator, inputs), targets, present, threads)
 
-    def compute(call: Call) -> Any:
-        found = [getattr(call, name) if k is None else getattr(call, name)[k] for name, k in places]
-        outputs = [empty(getattr(call, parameter), dtype) for parameter, dtype in targets]
-        results = iter(into([packed(x, threads) for x in found], outputs))
-        parts = tuple(next(results) if there else None for there in present)
+
+class _Heavy:
+    holds_session = True
+
+    def __init__(
+        self,
+        run: RunInto,
+        places: list[tuple[str, int | None]],
+        targets: list[tuple[str, np.dtype[Any]]],
+        present: list[bool],
+        threads: int,
+    ) -> None:
+        self._run, self._places, self._targets = run, places, targets
+        self._present, self._threads = present, threads
+
+    def __call__(self, call: Call) -> Any:
+        found = [getattr(call, name) if k is None else getattr(call, name)[k] for name, k in self._places]
+        outputs = [empty(getattr(call, parameter), dtype) for parameter, dtype in self._targets]
+        results = iter(self._run([packed(x, self._threads) for x in found], outputs))
+        parts = tuple(next(results) if there else None for there in self._present)
         return parts if len(parts) > 1 else parts[0]
-
-    return compute
 
 
 class RunInto:
     """Runs of a region into memory that the caller has.
 
     Arrays that come a second time are those of a dispatch, which comes again and again: they are bound, since
-    the library would copy its own outputs out. For others that takes longer than the copy.
+    the library would copy its own outputs out. For others that takes longer than the copy. What is bound
+    keeps no array alive, and goes with the first that does.
     """
 
     def __init__(self, run: Any) -> None:
         self._run, self._busy = run, Lock()
-        self._last: tuple[list[Any], Any] = [], None
-        """Weak references to the arrays of the last call, and a run on them if they are bound."""
+        self._last: tuple[list[ref[Array]], Any] = [], None
+        """The arrays of the last call, and a run on them if they are bound. NumPy resizes none of which there
+        is a weak reference."""
+        me = ref(self)
+
+        def forget(_: ref[Array]) -> None:
+            if (here := me()) is not None:
+                here._last = [], None
+
+        self._forget = forget
 
     def __call__(self, inputs: list[Array], outputs: list[Array]) -> list[Array]:
         arrays, (seen, bound) = [*inputs, *outputs], self._last
         again = len(seen) == len(arrays) and all(s() is x for s, x in zip(seen, arrays, strict=True))
         if not again:
-            self._last = [*map(ref, arrays)], None
+            self._last = [ref(x, self._forget) for x in arrays], None
         elif bound is None:
-            bound = self._run.bind(inputs, outputs)
+            bound = self._run.bind(*([over_memory(x) for x in side] for side in (inputs, outputs)))
             self._last = seen, bound
         if again and bound is not None and self._busy.acquire(False):  # a binding is for one thread at a time
             try:

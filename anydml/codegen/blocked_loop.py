@@ -1,4 +1,4 @@
-"""Row functions of expensive expressions and of reduced rows: block by block (see codegen.rows)."""
+"""Row functions of expensive expressions and of reduced rows: block by block (see codegen.kernel_body)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row functions that reduce rows: in stages, for a batch of rows at a time (see codegen.rows)."""
+"""Row functions that reduce rows: in stages, for a batch of rows at a time (see codegen.kernel_body)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def stream_alignment(dtype: ScalarType, lanes: int) -> int:
 
 
 class LoopEmitter(ABC):
-    """What both kinds have in common."""
+    """What the writers of loops have in common."""
 
     lanes: int
 

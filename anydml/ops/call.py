@@ -143,7 +143,7 @@ class Computation:
         """`by`: another implementation than the definition's, which tells by `activates` that it does the
         fused activation; `apply`: what does it otherwise, and may do so in the result's memory."""
         assert operator.compute is not None
-        self._operator, self._outputs = operator, outputs
+        self._operator, self._outputs, self.by = operator, outputs, by
         self._compute: Implementation = by or Call.by_definition
         self._inputs: list[tuple[str, str | list[str]]] = []
         """Parameters, and the fields behind them, which the first inputs tell."""

@@ -195,7 +195,8 @@ class Compiled:
         parts = []
         for k, step in enumerate(self._plan.steps, start=1):
             if isinstance(step, TensorStep):
-                parts.append(f"; step {k}: {step.operator.name}, computed by NumPy")
+                how = step.computed_by(self._implement, self._threads)
+                parts.append(f"; step {k}: {step.operator.name}, computed by {how}")
                 continue
             code = step.code()
             parts.append(f"; kernel {k}\n{code if form == 'llvm' else assembly(code)}")

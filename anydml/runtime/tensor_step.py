@@ -99,6 +99,13 @@ class TensorStep:
             self._computed = Computation(self.operator, descs, self.node.attributes, by, apply_activation)
         return self._computed
 
+    def computed_by(self, implement: Implement | None, threads: int | None) -> str:
+        """Whose code computes it, in words."""
+        by = self._computation(implement, threads).by
+        if getattr(by or self.operator.compute, "holds_session", False):
+            return "onnxruntime"
+        return "kernels of its own" if by else "NumPy"
+
     def describe(self, names: Sequence[str]) -> list[str]:
         """What it does, for `explain`."""
         reads = len(list(self.node.reads))

@@ -195,6 +195,7 @@ def _node(
         )
         return tuple(results) if len(results) > 1 else results[0]
 
+    compute.holds_session = True  # type: ignore[attr-defined]
     operator = Operator(
         _NAME,
         "Operators that a library runs.",

@@ -154,15 +154,23 @@ class CompiledGraph(Compiled):
     def _misshapen(self, name: str, x: Any) -> Iterator[Problem]:
         """An array that is neither of the declared sizes nor flat memory."""
         tensor = self._inputs.get(name)
-        if tensor is not None and isinstance(x, np.ndarray) and x.ndim != 1 and x.shape != tensor.sizes:
+        if tensor is not None and isinstance(x, np.ndarray) and self._is_of_other_sizes(tensor, x):
             message = f"expected shape {tensor.sizes}, but got {x.shape}"
-            yield Problem(f"graph: {name}", message, "or flat memory, of one dimension")
+            flat = "or flat memory, of one dimension" if len(tensor.sizes) > 1 else ""
+            yield Problem(f"graph: {name}", message, flat)
         elif tensor is not None and self._is_unpacked(tensor, x):
             wanted, low = ("int8", -8) if tensor.data_type is INT4 else ("uint8", 0)
             if x.dtype != wanted or ((x < low) | (x > low + 15)).any():
                 got = x.dtype if x.dtype != wanted else f"{x.min()} to {x.max()}"
                 message = f"expected {wanted} from {low} to {low + 15}, but got {got}"
                 yield Problem(f"graph: {name}", message, f"each is one {tensor.data_type.label}")
+
+    def _is_of_other_sizes(self, tensor: TensorDesc, x: Array) -> bool:
+        """Flat memory of a tensor of one dimension is no larger than described, or it is another one."""
+        if x.ndim != 1 or x.shape == tensor.sizes:
+            return x.shape != tensor.sizes
+        described = max(tensor.minimum_size, tensor.total_tensor_size_in_bytes or 0)
+        return len(tensor.sizes) == 1 and x.nbytes > described
 
     def _is_unpacked(self, tensor: TensorDesc, x: Any) -> bool:
         """Whether elements of 4 bits are given one in a byte."""

@@ -177,16 +177,20 @@ def test_an_output_may_have_any_layout_without_overlap(sizes, strides):
         ("INT32", (2, 3), (0, 1), 12),
         ("INT32", (2, 3), (5, 1), 32),
         ("FLOAT64", (3,), (3,), 56),
-        ("INT8", (70000, 60000), (70000, 1), 4899990000),
+        ("INT8", (70000, 60000), (60001, 1), 4200070000),
     ],
 )
 def test_total_size_is_at_least_the_last_elements_end_rounded_up_to_4(data_type, sizes, strides, least):
     tensor = {"Strides": strides and list(strides)}
-    for total in (least, least + 1, least + 4, 2**63, None):
+    width = np.dtype(data_type.lower()).itemsize
+    for total in (least, least + 1, least + 4, (2**32 - 1) * width, None):
         accepted(if_desc(data_type, sizes, ATensor=tensor | {"TotalTensorSizeInBytes": total}))
     for total in (least - 1, least - 4, 0):
         (problem,) = refused(if_desc(data_type, sizes, ATensor=tensor | {"TotalTensorSizeInBytes": total}))
         assert re.search(rf"ATensor: .*expected .*{least}.* but got {total}\b", str(problem))
+    for total in ((2**32 - 1) * width + 4, 2**40, 2**64 - 4):
+        (problem,) = refused(if_desc(data_type, sizes, ATensor=tensor | {"TotalTensorSizeInBytes": total}))
+        assert f"at most 2^32-1 elements, {(2**32 - 1) * width}, but got {total}" in str(problem)
 
 
 @pytest.mark.parametrize(("data_type", "width"), [("UINT8", 1), ("FLOAT16", 2), ("INT32", 4), ("INT64", 8)])
@@ -197,6 +201,13 @@ def test_alignment_is_none_or_a_power_of_two_from_the_elements_size_on(data_type
             accepted(desc)
         else:
             refused(desc, match="GuaranteedBaseOffsetAlignment")
+
+
+@pytest.mark.parametrize("flags", [[], ["OWNED_BY_DML"], ["DML_TENSOR_FLAG_OWNED_BY_DML", "NONE"], ("NONE",)])
+def test_flags_in_a_list(flags):
+    """As in DxDispatch's files."""
+    accepted(if_desc(ATensor={"Flags": flags}))
+    refused(if_desc(ATensor={"Flags": [*flags, "OWNED"]}), match="DML_TENSOR_FLAG name")
 
 
 @pytest.mark.parametrize("alignment", [-1, -4, 2**32, 2**40, 2**64, 4.0, "4", True, [4]])
@@ -213,7 +224,9 @@ def test_sizes_and_strides_are_unsigned_32_bit_numbers_and_no_size_is_zero(level
         refused(if_desc(ATensor={"Strides": list(strides)}), level, match="ATensor.*Strides")
     for strides in ((), (1,), (6, 3, 1)):
         refused(if_desc(ATensor={"Strides": list(strides)}), level, match="expected 2 Strides")
-    accepted(if_desc(ATensor={"Strides": [top, 1]}), level)
+    accepted(if_desc(ATensor={"Strides": [top - 3, 1]}), level)
+    for strides in ([top, 1], [top, top]):
+        refused(if_desc(ATensor={"Strides": strides}), level, match=r"layout over at most 2\^32-1 elements")
     accepted(if_desc("UINT8", (top,)), level)
     accepted(if_desc("UINT8", (3, 5, 17, 257, 65537)), level)  # 2^32 - 1 elements exactly
     for sizes in ((top, 2), (65536, 65536), (2,) * 7 + (2**25,), (top,) * 8):

@@ -354,3 +354,38 @@ def test_interval(tmp_path):
         timing=timing,
     )
     assert time.perf_counter() - start > 0.09  # three pauses, which are no measurement but a promise
+
+
+class TestWhereFilesAreWritten:
+    """A model may come from a stranger: it writes to one folder, whatever it says."""
+
+    PARTS = {"resources": {"A": {"initialValuesDataType": "FLOAT32", "initialValues": [1, 2]}}}  # noqa: RUF012
+
+    def parts(self, target):
+        return self.PARTS | {"commands": [{"type": "writeFile", "resource": "A", "targetPath": target}]}
+
+    @pytest.mark.parametrize("inside", [None, "out"])
+    @pytest.mark.parametrize(
+        "target", ["../precious.txt", "deep/../../precious.txt", "{above}/precious.txt", "link/x"]
+    )
+    def test_outside(self, folder, inside, target):
+        place = folder / "here"
+        (place / "out").mkdir(parents=True)
+        (folder / "precious.txt").write_text("kept")
+        for at in (place, place / "out"):
+            (at / "link").symlink_to(folder)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.chdir(place)
+            output = None if inside is None else place / inside
+            with pytest.raises(
+                InvalidModel, match="targetPath: expected a file in the folder that is written to"
+            ):
+                run(place, output_path=output, **self.parts(target.format(above=folder)))
+        assert (folder / "precious.txt").read_text() == "kept"
+        assert not (folder / "x").exists()
+
+    @pytest.mark.parametrize("target", ["a.npy", "deep/er/a.npy", "deep/../a.npy", "{here}/a.npy"])
+    def test_inside(self, folder, target):
+        target = target.format(here=folder / "out")
+        run(folder, output_path=folder / "out", **self.parts(target))
+        assert np.load(folder / "out" / target).tolist() == [1, 2]

@@ -463,3 +463,15 @@ def test_numbers_beside_tensors_of_larger_operators(call):
     graph = g.compile({"made": call(g.input("x", "FLOAT32", [2, 3]), g.input("y", "FLOAT32", [3, 2]))})
     given = {name: v for name, v in (("x", x), ("y", y)) if name in graph.tensors}
     np.testing.assert_allclose(graph(given)["made"], call(x, y), rtol=1e-6)
+
+
+def test_arrays_of_one_dimension_are_of_its_size():
+    """Flat memory may be larger than a tensor of several dimensions needs, as on a device."""
+    g = dml.GraphBuilder()
+    a = g.input("a", "FLOAT32", [2])
+    add = g.compile({"o": a + 1})
+    for wrong in ([1, 2, 3], [1]):
+        with pytest.raises(dml.InvalidInput, match="graph: a"):
+            add({"a": np.float32(wrong)})
+    bytes_ = g.compile({"o": g.input("b", "UINT8", [3]) + 1})
+    assert bytes_({"b": np.uint8([1, 2, 3, 0])})["o"].tolist() == [2, 3, 4]  # rounded up to 4 bytes

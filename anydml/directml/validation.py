@@ -16,7 +16,14 @@ from anydml.ops.enums import FeatureLevel, TensorDataType, TensorFlags
 from anydml.ops.opdef import ONE, Operand, Operator, Table
 from anydml.ops.rules import ROWS_ONLY
 from anydml.ops.shapes import shape_in_words
-from anydml.ops.tensor_desc import MAX_ELEMENTS, MAX_RANK, TensorDesc, TooIntricate, overlaps_itself
+from anydml.ops.tensor_desc import (
+    MAX_ELEMENTS,
+    MAX_RANK,
+    TensorDesc,
+    TooIntricate,
+    last_element,
+    overlaps_itself,
+)
 
 V = TypeVar("V")
 
@@ -213,10 +220,14 @@ def check_tensor(operand: Operand, desc: TensorDesc) -> list[Problem]:
             broken("expected flags NONE on an output, but got OWNED_BY_DML", "only inputs can be owned")
     if desc.data_type not in BITS:
         return problems  # the tables refuse it by name
-    if desc.minimum_size >= 2**64:
-        broken(f"expected a layout of less than 2^64 bytes, but got {short_repr(desc.minimum_size)}")
+    last, most = last_element(sizes, desc.effective_strides), MAX_ELEMENTS * BITS[desc.data_type] // 8
+    if desc.element_count <= MAX_ELEMENTS <= last:
+        broken(f"expected a layout over at most 2^32-1 elements, but got {short_repr(last + 1)}")
     total = desc.total_tensor_size_in_bytes
-    if total is not None and not desc.minimum_size <= total < 2**64:
+    if total is not None and total > max(most, desc.minimum_size):
+        got = short_repr(total)
+        broken(f"expected TotalTensorSizeInBytes of at most 2^32-1 elements, {most}, but got {got}")
+    elif total is not None and desc.minimum_size > total:
         least = short_repr(desc.minimum_size)
         broken(
             f"expected TotalTensorSizeInBytes of at least {least}, but got {short_repr(total)}",

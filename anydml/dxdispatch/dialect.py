@@ -130,8 +130,6 @@ def _value(name: str, value: Any, around: Mapping[str, Any], depth: int, unknown
     if "Sizes" in inner:
         if inner.get("Strides") == []:
             del inner["Strides"]
-        if isinstance(flags := inner.get("Flags"), list) and all(isinstance(f, str) for f in flags):
-            inner["Flags"] = "|".join(flags) or "NONE"
         if inner.get("TotalTensorSizeInBytes") == 0 and not isinstance(inner["TotalTensorSizeInBytes"], bool):
             del inner["TotalTensorSizeInBytes"]
     return inner

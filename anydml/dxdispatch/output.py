@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from anydml.dxdispatch import images
 from anydml.dxdispatch.buffers import Resource
 from anydml.errors import ExecutionFailed, InvalidModel, Problem, short_repr
-from anydml.files import write_atomically
+from anydml.files import short_path, write_atomically
 from anydml.ir.dims import are_sizes
 
 MAX_PRINTED_ELEMENTS = 1_000_000
@@ -44,6 +44,14 @@ def format_buffer(name: str, resource: Resource, verbose: bool) -> Iterator[str]
         yield rest.removeprefix(", ")
 
 
+def _is_within(folder: Path, target: str) -> bool:
+    """Whether a name leads to the folder or one in it, links followed: a model may come from a stranger."""
+    try:
+        return (folder / target).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+
+
 class FileOutput:
     """A writeFile command, checked as far as it can be before it runs: an array, a picture, or bytes."""
 
@@ -62,6 +70,9 @@ class FileOutput:
         if not isinstance(target, str) or target == "" or "\0" in target:
             problems.append(Problem("targetPath", f"expected a file name, but got {short_repr(target)}"))
             target = "out.npy"
+        elif not _is_within(folder or Path(), target):
+            message = f"expected a file in the folder that is written to, but got {short_path(target)}"
+            problems.append(Problem("targetPath", message, "--output_path names another folder"))
         self.target = target if folder is None else str(folder / target)
         self.kind = Path(target).suffix.lower()
         if self.dimensions is not None and not are_sizes(self.dimensions):

@@ -244,7 +244,8 @@ def short_name(cls: type[Enum], text: str) -> str:
 
 
 def parse(cls: type[E], value: object, where: str = "") -> E:
-    """The member of `cls` that `value` names: a member, a number, or a name with or without prefix.
+    """The member of `cls` that `value` names: a member, a number, or a name with or without prefix; of flags
+    several names with | between them, or in a list.
 
     Raises:
         InvalidOperator: no member is called so; the error lists near or all names.
@@ -252,6 +253,8 @@ def parse(cls: type[E], value: object, where: str = "") -> E:
     if isinstance(value, cls):
         return value
     members = cls.__members__
+    if issubclass(cls, IntFlag) and isinstance(value, list | tuple):
+        value = "|".join(map(str, value)) or "NONE"
     if isinstance(value, str):
         parts = (
             [short_name(cls, p) for p in value.split("|")]

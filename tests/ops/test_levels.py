@@ -1,5 +1,6 @@
 """What each feature level allows, and DirectML's enumerations, against tables written here."""
 
+from enum import IntFlag
 from itertools import pairwise
 
 import pytest
@@ -233,6 +234,9 @@ def test_every_name_is_read_with_and_without_prefix_in_any_case(cls, prefix, num
     "wrong", ["", "NONSENSE", "DML_", -1, 178, 0x7000, 1.0, True, False, None, [], {}, b"NONE", float("nan")]
 )
 def test_what_is_no_name_is_refused(cls, prefix, numbers, wrong):
+    if wrong == [] and issubclass(cls, IntFlag):
+        assert parse(cls, wrong) == 0  # DxDispatch lists them
+        return
     with pytest.raises(dml.InvalidOperator):
         parse(cls, wrong)
     with pytest.raises(dml.InvalidOperator):

@@ -224,7 +224,7 @@ class GraphBuilder:
         tensors[out.name] = _desc(value.tensor)
         self._problems[value] = self._broken_rules(operator, tensors, given, where)
         self._nodes.append(DirectMLNode(operator, tuple(values), (value,), given, name=name, views=views))
-        return Expression(self, value, tensors[out.name])
+        return Expression(self, value, tensors[out.name], _is_truth(operator, arguments))
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(repr, self._inputs.values()))
@@ -388,6 +388,14 @@ def _common_sizes(operator: Operator, arguments: Sequence[Any], where: str) -> t
 
 def _packed(desc: TensorDesc) -> TensorType:
     return TensorType(desc.data_type.label, desc.sizes, packed_strides(desc.sizes))
+
+
+def _is_truth(operator: Operator, arguments: Sequence[Any]) -> bool:
+    """Whether all elements of the result are 0 or 1 by what the operator means."""
+    word = operator.name.removeprefix("ELEMENT_WISE_")
+    if word in ("BIT_AND", "BIT_OR", "BIT_XOR"):
+        return all(isinstance(x, Expression) and x._is_truth for x in arguments)
+    return word.startswith(("LOGICAL_", "IS_"))
 
 
 def _desc(type: TensorType) -> TensorDesc:

@@ -33,16 +33,18 @@ class Expression:
     """A tensor of a graph that is being built: what operators give when they are given one.
 
     Python's operators work on it: + - * / and unary -, % (MODULUS_FLOOR, as in Python), ** , comparisons
-    (UINT8), and | & ^ ~ << >> (the BIT operators). Numbers beside it become constants of its type, and
-    tensors broadcast against each other, both with strides of 0 and without memory of their own.
+    (UINT8), and | & ^ ~ << >> (the BIT operators; ~ of what is 0 or 1 because a comparison, or a LOGICAL
+    operator, or several of them with | & ^ give it, is LOGICAL_NOT, as of NumPy's bools). Numbers beside it
+    become constants of its type, and tensors broadcast against each other, both with strides of 0 and
+    without memory of their own.
     """
 
-    __slots__ = ("_builder", "_desc", "_value")
+    __slots__ = ("_builder", "_desc", "_is_truth", "_value")
     __array_ufunc__ = None  # NumPy leaves the operators to us
     __hash__ = object.__hash__
 
-    def __init__(self, builder: Recorder, value: Value, desc: TensorDesc) -> None:
-        self._builder, self._value, self._desc = builder, value, desc
+    def __init__(self, builder: Recorder, value: Value, desc: TensorDesc, is_truth: bool = False) -> None:
+        self._builder, self._value, self._desc, self._is_truth = builder, value, desc, is_truth
 
     @property
     def name(self) -> str:
@@ -126,7 +128,9 @@ class Expression:
         return seen
 
     def _view_as(self, sizes: Sequence[int], strides: Sequence[int]) -> Expression:
-        return Expression(self._builder, self._value, TensorDesc(self.data_type, sizes, strides))
+        return Expression(
+            self._builder, self._value, TensorDesc(self.data_type, sizes, strides), self._is_truth
+        )
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.data_type.label} {list(self.sizes)}>"
@@ -227,7 +231,7 @@ class Expression:
         return self._after("BIT_XOR", other)
 
     def __invert__(self) -> Expression:
-        return self._with("BIT_NOT")
+        return self._with("LOGICAL_NOT" if self._is_truth else "BIT_NOT")
 
     def __lshift__(self, other: Any) -> Expression:
         return self._with("BIT_SHIFT_LEFT", other)

@@ -475,3 +475,28 @@ def test_arrays_of_one_dimension_are_of_its_size():
             add({"a": np.float32(wrong)})
     bytes_ = g.compile({"o": g.input("b", "UINT8", [3]) + 1})
     assert bytes_({"b": np.uint8([1, 2, 3, 0])})["o"].tolist() == [2, 3, 4]  # rounded up to 4 bytes
+
+
+def test_not_of_what_is_true():
+    """~ of comparisons is theirs, of whatever layout; of numbers it is of their bits."""
+    g = dml.GraphBuilder()
+    a, b = g.input("a", "FLOAT32", [2, 2]), g.input("b", "UINT8", [2, 2])
+    outputs = {
+        "not": ~(a > 1),
+        "chosen": dml.if_(~((a > 1) & (a < 3) | dml.is_infinity(a)), 100.0, a),
+        "turned": ~(a > 1).transpose(),
+        "twice": ~~(a > 1),
+        "bits": ~((a > 1) & b),
+        "of_numbers": ~((a > 1) ^ 1),
+        "of_bytes": ~b,
+    }
+    x, y = np.float32([[0, 2], [3, np.inf]]), np.uint8([[1, 3], [3, 255]])
+    made = g.compile(outputs)({"a": x, "b": y})
+    truth = x > 1
+    assert made["not"].tolist() == (~truth).tolist()
+    assert made["chosen"].tolist() == [[100, 2], [100, np.inf]]
+    assert made["turned"].tolist() == (~truth.T).tolist()
+    assert made["twice"].tolist() == truth.tolist()
+    assert made["bits"].tolist() == (~(truth & y)).tolist()
+    assert made["of_numbers"].tolist() == (~(truth.astype(np.uint8) ^ 1)).tolist()
+    assert made["of_bytes"].tolist() == (~y).tolist()

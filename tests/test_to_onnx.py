@@ -1,5 +1,8 @@
 """Graphs of DirectML's operators as ONNX models: onnxruntime computes what we do."""
 
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -471,3 +474,31 @@ def test_random_configurations(configuration):
             )
             np.testing.assert_allclose(x.astype(float), y.astype(float), **near, err_msg=str(given))
     assert said >= 4
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"])
+@pytest.mark.parametrize("function", [dml.divide, dml.modulus_truncate])
+def test_integers_by_what_processors_trap_at(function, dtype):
+    """By 0, and the least by -1: the exported model answers, where the operator alone would end the process."""
+    info = np.iinfo(dtype)
+    x, y = (
+        np.array([[7, info.min, info.max, 0, 5]] * 4, dtype),
+        np.array([[0], [info.max - 1], [1], [2]], dtype),
+    )
+    if info.min < 0:
+        y = np.vstack([y, np.array([[-1], [info.min]], dtype)])
+        x = np.vstack([x, x[:2]])
+    y = np.broadcast_to(y, x.shape).copy()
+    g = dml.GraphBuilder()
+    graph = g.compile({"o": function(g.input("a", dtype, x.shape), g.input("b", dtype, x.shape))})
+    script = f"""
+import sys, numpy as np, onnxruntime as ort
+x, y = np.frombuffer(bytes.fromhex(sys.argv[1]), {dtype!r}), np.frombuffer(bytes.fromhex(sys.argv[2]), {dtype!r})
+session = ort.InferenceSession(sys.stdin.buffer.read(), providers=["CPUExecutionProvider"])
+sys.stdout.write(session.run(None, {{"a": x.reshape{x.shape}, "b": y.reshape{x.shape}}})[0].tobytes().hex())
+"""
+    command = [sys.executable, "-c", script, x.tobytes().hex(), y.tobytes().hex()]
+    done = subprocess.run(command, input=graph.to_onnx().SerializeToString(), capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    made = np.frombuffer(bytes.fromhex(done.stdout.decode()), dtype).reshape(x.shape)
+    np.testing.assert_array_equal(made, graph({"a": x, "b": y})["o"])

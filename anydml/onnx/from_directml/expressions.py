@@ -12,7 +12,19 @@ import numpy as np
 
 from anydml.errors import Problem, Unsupported
 from anydml.onnx.from_directml.nodes import OnnxNodes
-from anydml.ops.dtypes import BOOL, FLOAT16, FLOATING, NUMPY, SIGNED, SIZE
+from anydml.ops.dtypes import (
+    BOOL,
+    FLOAT16,
+    FLOATING,
+    INT16,
+    INT32,
+    INT64,
+    NUMPY,
+    SIGNED,
+    SIZE,
+    UINT16,
+    UINT64,
+)
 from anydml.ops.elementary import copysign
 from anydml.ops.expr import (
     Expr,
@@ -143,9 +155,9 @@ class _Writer:
         elif e.opcode == "trunc":
             made = o("Mul", o("Sign", args[0]), o("Floor", o("Abs", args[0])))
         elif e.opcode == "div":
-            made = self._divide(e, args)
+            made = self._divide(e, args, "Div")
         elif e.opcode == "rem":
-            made = o("Mod", *args, fmod=1)
+            made = self._divide(e, args, "Mod", fmod=1)
         elif e.opcode in ("shl", "shr") and e.dtype not in SIGNED:
             made = o("BitShift", *args, direction="LEFT" if e.opcode == "shl" else "RIGHT")
         elif e.opcode == "convert":
@@ -173,13 +185,24 @@ class _Writer:
             return o("Mul", args[0], o("Sigmoid", o("Mul", *args)))
         return None
 
-    def _divide(self, e: Expr, args: list[str]) -> str:
-        """Integers by 0 are 0 here, and trap elsewhere."""
-        if e.dtype in FLOATING:
-            return str(self.o("Div", *args))
-        zero, one = (self.o.constant(n, NUMPY[e.dtype]) for n in (0, 1))
-        none = self.o("Equal", args[1], zero)
-        return str(self.o("Where", none, zero, self.o("Div", args[0], self.o("Where", none, one, args[1]))))
+    def _divide(self, e: Expr, args: list[str], op: str, **attributes: Any) -> str:
+        """Integers by 0 are 0 here, and trap elsewhere, as the least by -1 does; of Div and Mod."""
+        if e.dtype in FLOATING or (op == "Mod" and e.dtype is UINT64):  # of which onnxruntime has no Where
+            return str(self.o(op, *args, **attributes))
+        o, (x, y), dtype = self.o, args, e.dtype
+        if dtype in (INT16, UINT16):  # nor of these
+            x, y, dtype = o.cast(x, INT32), o.cast(y, INT32), INT32
+        zero, one = (o.constant(n, NUMPY[dtype]) for n in (0, 1))
+        none = o("Equal", y, zero)
+        y = o("Where", none, one, y)
+        if op == "Div" and dtype in (INT32, INT64):
+            turned = o("Equal", y, o.constant(-1, NUMPY[dtype]))
+            quotient = o(op, x, o("Where", turned, one, y))
+            made = o("Where", turned, o("Sub", zero, x), quotient)
+        else:
+            made = o(op, x, y, **attributes)
+        made = o("Where", none, zero, made)
+        return str(made if dtype is e.dtype else o.cast(made, e.dtype))
 
     def _convert(self, e: Expr, x: str) -> str:
         """Floats to integers saturate here, and a NaN is 0; elsewhere they do as the machine does."""

@@ -885,7 +885,7 @@ def gemm(
 def reduce(
     input: Tensor,
     function: ReduceFunction | str,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     *,
     output_data_type: TensorDataType | str | None = None,
     out: None = None,
@@ -896,7 +896,7 @@ def reduce(
 def reduce(
     input: Tensor,
     function: ReduceFunction | str,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     *,
     output_data_type: TensorDataType | str | None = None,
     out: Out,
@@ -905,7 +905,7 @@ def reduce(
 def reduce(
     input: Expression,
     function: ReduceFunction | str,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     *,
     output_data_type: TensorDataType | str | None = None,
     out: None = None,
@@ -2105,7 +2105,7 @@ def mean_variance_normalization1(
     epsilon: float = 1e-05,
     fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
     *,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     normalize_variance: bool,
     out: None = None,
 ) -> Array:
@@ -2119,7 +2119,7 @@ def mean_variance_normalization1(
     epsilon: float = 1e-05,
     fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
     *,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     normalize_variance: bool,
     out: Out,
 ) -> Out: ...
@@ -2131,7 +2131,7 @@ def mean_variance_normalization1(
     epsilon: float = 1e-05,
     fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
     *,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     normalize_variance: bool,
     out: None = None,
 ) -> Expression: ...
@@ -2667,7 +2667,7 @@ def adam_optimizer(
 @overload
 def argmin(
     input: Tensor,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     axis_direction: AxisDirection | str = AxisDirection.INCREASING,
     *,
     output_data_type: TensorDataType | str | None = None,
@@ -2678,7 +2678,7 @@ def argmin(
 @overload
 def argmin(
     input: Tensor,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     axis_direction: AxisDirection | str = AxisDirection.INCREASING,
     *,
     output_data_type: TensorDataType | str | None = None,
@@ -2687,7 +2687,7 @@ def argmin(
 @overload
 def argmin(
     input: Expression,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     axis_direction: AxisDirection | str = AxisDirection.INCREASING,
     *,
     output_data_type: TensorDataType | str | None = None,
@@ -2696,7 +2696,7 @@ def argmin(
 @overload
 def argmax(
     input: Tensor,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     axis_direction: AxisDirection | str = AxisDirection.INCREASING,
     *,
     output_data_type: TensorDataType | str | None = None,
@@ -2707,7 +2707,7 @@ def argmax(
 @overload
 def argmax(
     input: Tensor,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     axis_direction: AxisDirection | str = AxisDirection.INCREASING,
     *,
     output_data_type: TensorDataType | str | None = None,
@@ -2716,7 +2716,7 @@ def argmax(
 @overload
 def argmax(
     input: Expression,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     axis_direction: AxisDirection | str = AxisDirection.INCREASING,
     *,
     output_data_type: TensorDataType | str | None = None,
@@ -3274,29 +3274,29 @@ def activation_gelu(input: Tensor, *, out: Out) -> Out: ...
 @overload
 def activation_gelu(input: Expression) -> Expression: ...
 @overload
-def activation_softmax1(input: Tensor, axes: Sequence[int], *, out: None = None) -> Array:
+def activation_softmax1(input: Tensor, axes: Sequence[int] | int, *, out: None = None) -> Array:
     """Output is exp(Input) divided by its sum over all Axes together."""
 
 @overload
-def activation_softmax1(input: Tensor, axes: Sequence[int], *, out: Out) -> Out: ...
+def activation_softmax1(input: Tensor, axes: Sequence[int] | int, *, out: Out) -> Out: ...
 @overload
-def activation_softmax1(input: Expression, axes: Sequence[int]) -> Expression: ...
+def activation_softmax1(input: Expression, axes: Sequence[int] | int) -> Expression: ...
 @overload
-def activation_log_softmax1(input: Tensor, axes: Sequence[int], *, out: None = None) -> Array:
+def activation_log_softmax1(input: Tensor, axes: Sequence[int] | int, *, out: None = None) -> Array:
     """Output is the natural logarithm of the softmax over all Axes together."""
 
 @overload
-def activation_log_softmax1(input: Tensor, axes: Sequence[int], *, out: Out) -> Out: ...
+def activation_log_softmax1(input: Tensor, axes: Sequence[int] | int, *, out: Out) -> Out: ...
 @overload
-def activation_log_softmax1(input: Expression, axes: Sequence[int]) -> Expression: ...
+def activation_log_softmax1(input: Expression, axes: Sequence[int] | int) -> Expression: ...
 @overload
-def activation_hardmax1(input: Tensor, axes: Sequence[int], *, out: None = None) -> Array:
+def activation_hardmax1(input: Tensor, axes: Sequence[int] | int, *, out: None = None) -> Array:
     """Output is 1 at the first of the greatest elements over all Axes together, else 0."""
 
 @overload
-def activation_hardmax1(input: Tensor, axes: Sequence[int], *, out: Out) -> Out: ...
+def activation_hardmax1(input: Tensor, axes: Sequence[int] | int, *, out: Out) -> Out: ...
 @overload
-def activation_hardmax1(input: Expression, axes: Sequence[int]) -> Expression: ...
+def activation_hardmax1(input: Expression, axes: Sequence[int] | int) -> Expression: ...
 @overload
 def resample2(
     input: Tensor,
@@ -3671,7 +3671,7 @@ def mean_variance_normalization2(
     epsilon: float = 1e-05,
     fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
     *,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     use_mean: bool,
     use_variance: bool,
     out: None = None,
@@ -3686,7 +3686,7 @@ def mean_variance_normalization2(
     epsilon: float = 1e-05,
     fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
     *,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     use_mean: bool,
     use_variance: bool,
     out: Out,
@@ -3699,7 +3699,7 @@ def mean_variance_normalization2(
     epsilon: float = 1e-05,
     fused_activation: Mapping[str, Any] | OperatorDesc | str | None = None,
     *,
-    axes: Sequence[int],
+    axes: Sequence[int] | int,
     use_mean: bool,
     use_variance: bool,
     out: None = None,

@@ -216,3 +216,17 @@ def test_what_is_no_fused_activation(name, told):
         with pytest.raises(dml.InvalidOperator) as error:
             dml.add1(x, x, fused_activation=given)
         assert told in str(error.value)
+
+
+def test_numpys_numbers_and_types_are_taken_as_pythons():
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    np.testing.assert_array_equal(dml.max_pooling(x, np.int64(2)), dml.max_pooling(x, 2))
+    np.testing.assert_array_equal(dml.reduce(x, "SUM", np.int32(-1)), dml.reduce(x, "SUM", [3]))
+    np.testing.assert_array_equal(dml.reduce(x, "SUM", 0), dml.reduce(x, "SUM", [0]))
+    for wanted in (np.int8, np.dtype("int8"), np.dtype(">i1"), "INT8"):
+        assert dml.cast(x, output_data_type=wanted).dtype == np.int8
+    for wrong in (np.complex64, np.dtype("U3"), int):
+        with pytest.raises(dml.InvalidOperator, match="output_data_type"):
+            dml.cast(x, output_data_type=wrong)
+    with pytest.raises(dml.InvalidOperator, match="axes"):
+        dml.reduce(x, "SUM", True)

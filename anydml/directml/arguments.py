@@ -96,7 +96,7 @@ def attributes_of(
         if value is None and (a.optional or a.default is None):
             values[a.name] = None
             continue
-        if isinstance(a.kind, ListKind) and isinstance(value, int | float) and a.per:
+        if isinstance(a.kind, ListKind) and isinstance(value, int | float | np.number) and a.per:
             value = [value] * (rank if a.per == "dimension" else max(rank - 2, 0))
         value = read_attribute(a, _from_the_end(a, value, rank), f"{operator.name}: {a.parameter}", level)
         if isinstance(value, Activation):
@@ -118,6 +118,8 @@ def _from_the_end(a: Attribute, value: Any, rank: int) -> Any:
     """Axes as DirectML counts them."""
     if a.name == "Axis" and isinstance(value, int) and -rank <= value < 0:
         return value + rank
+    if isinstance(a.kind, AxesKind) and isinstance(value, int | np.integer) and not isinstance(value, bool):
+        value = [int(value)]
     if isinstance(a.kind, AxesKind) and isinstance(value, list | tuple):
         return tuple([x + rank if isinstance(x, int) and -rank <= x < 0 else x for x in value])
     return value

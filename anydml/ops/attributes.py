@@ -139,7 +139,7 @@ class ScaleBiasKind(Kind):
 
 @dataclass(frozen=True)
 class AxesKind(Kind):
-    annotation: ClassVar[str] = "Sequence[int]"
+    annotation: ClassVar[str] = "Sequence[int] | int"
     form = "[0, ...]"
     documented = "the dimensions that a row runs along, counted from 0 or (negative) from the end"
 

@@ -10,6 +10,8 @@ import re
 from enum import Enum, IntEnum, IntFlag
 from typing import TypeVar
 
+import numpy as np
+
 from anydml.errors import InvalidOperator, Problem, nearest, short_repr
 from anydml.ops.operator_type import OperatorType as OperatorType
 
@@ -245,7 +247,7 @@ def short_name(cls: type[Enum], text: str) -> str:
 
 def parse(cls: type[E], value: object, where: str = "") -> E:
     """The member of `cls` that `value` names: a member, a number, or a name with or without prefix; of flags
-    several names with | between them, or in a list.
+    several names with | between them, or in a list; of types NumPy's, too.
 
     Raises:
         InvalidOperator: no member is called so; the error lists near or all names.
@@ -253,6 +255,10 @@ def parse(cls: type[E], value: object, where: str = "") -> E:
     if isinstance(value, cls):
         return value
     members = cls.__members__
+    if cls is TensorDataType and isinstance(value, np.dtype):
+        value = value.name
+    elif cls is TensorDataType and isinstance(value, type) and issubclass(value, np.generic):
+        value = value.__name__
     if issubclass(cls, IntFlag) and isinstance(value, list | tuple):
         value = "|".join(map(str, value)) or "NONE"
     if isinstance(value, str):

@@ -69,3 +69,36 @@ def test_what_a_function_says_of_its_own_domain_and_of_others(imports):
 g (float[n,3] x) => (float[n,3] y) {{ y = my.f (x) }}
 <domain: "my", opset_import: [{imports}]> f (a) => (b) {{ m = my.h (a)  b = Add (m, a) }}
 <domain: "my", opset_import: ["" : 18]> h (a) => (b) {{ b = Tanh (a) }}""")
+
+
+@pytest.mark.parametrize(
+    ("node", "wanted"),
+    [
+        (
+            "b = Loop (t, , a) <body = g (int64 i, bool c, float[2] p) => (bool c, float[2] q) { q = Add (p, p) }>",
+            [8, 16],
+        ),
+        (
+            "b = Loop (t, , a) <body = g (int64 i, bool c, float[2] p) => (bool d, float[2] p) { d = Identity (c) }>",
+            [1, 2],
+        ),
+        (
+            "z, b = Scan <num_scan_inputs = 1, body = g (float p, float s) => (float p, float q) { q = Add (p, s) }> (o, a)",
+            [2, 3],
+        ),
+        (
+            "z, b = Scan <num_scan_inputs = 1, body = g (float p, float s) => (float s, float s) { }> (o, a)",
+            [1, 2],
+        ),
+    ],
+    ids=["condition", "carried", "state", "an input twice"],
+)
+def test_bodies_in_functions_that_hand_an_input_on(node, wanted):
+    """onnx's inliner gives the two another name each."""
+    text = f"""<ir_version: 8, opset_import: ["": 17, "my": 1]> m (float[2] x) => (float[2] y) {{ y = my.f (x) }}
+        <domain: "my", opset_import: ["": 17]> f (a) => (b) {{
+          t = Constant <value = int64 {{3}}> ()  o = Constant <value = float {{1}}> ()  {node} }}"""
+    for native in (None, True, False):
+        session = anydml.load(onnx.parser.parse_model(text), native=native)
+        for _ in range(2):
+            assert session.run(None, {"x": np.float32([1, 2])})[0].tolist() == wanted

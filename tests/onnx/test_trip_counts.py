@@ -188,3 +188,26 @@ def test_a_count_and_what_the_data_decides(condition, limit):
         wanted = ort.InferenceSession(model.SerializeToString()).run(None, feeds)
         for found in (anydml.load(flat).run(None, feeds), anydml.load(model).run(None, feeds)):
             assert [f.tolist() for f in found] == [w.tolist() for w in wanted]
+
+
+@pytest.mark.parametrize("count", [0, -1, -(2**63)])
+@pytest.mark.parametrize("given", ["constant", "decides"])
+def test_a_negative_trip_count_lets_nothing_run(count, given):
+    """Known from the file, or as an If depends on it; the body would end by itself as well."""
+    first = f"n = Constant <value = int64 {{{count}}}> ()" if given == "constant" else "n = Identity (m)"
+    text = f"""m (float[1] x, float p, int64 m) => (float[] y, int64 rows, float[1] z) {{ {first}
+      y, r = Loop (n, , p) <body = b (int64 i, bool c, float[] v) => (bool d, float[] w, float[1] s) {{
+        one = Constant <value = int64 {{1}}> ()  d = Less (i, one)  w = Identity (x)  s = Neg (x) }}>
+      rows = Size (r)  t = Constant <value = int64 {{-3}}> ()  g = Greater (m, t)
+      z = If (g) <then_branch = th () => (float[1] a) {{ a = Neg (x) }}, else_branch = e () => (float[1] f) {{ f = Abs (x) }}> }}"""
+    made = onnx.parser.parse_model(HEAD + text)
+    feeds = {"x": np.float32([5]), "p": np.array(7, np.float32), "m": np.array(count)}
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    wanted = ort.InferenceSession(made.SerializeToString(), options).run(None, feeds)
+    flat, _ = anydml.flatten(made, verify=True)
+    for model in (made, flat):
+        for native in (None, True, False):
+            session = anydml.load(model, native=native)
+            for _ in range(2):
+                same(session.run(None, feeds), wanted)

@@ -108,9 +108,9 @@ def _conjuncts(body: Body, value: Value) -> list[Value]:
 
 
 def _limit(node: Node, constants: Constants) -> int | None:
-    """The trip count, if it is known."""
+    """The trip count, if it is known; a negative one lets nothing run."""
     limit = _content(node.inputs[0], constants)
-    return None if limit is None else int(limit.reshape(-1)[0])
+    return None if limit is None else max(int(limit.reshape(-1)[0]), 0)
 
 
 def always_goes_on(body: Body, constants: Constants) -> bool:

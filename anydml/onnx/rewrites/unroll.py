@@ -147,7 +147,8 @@ def _count(node: Node, constants: Constants) -> int | None:
             return None
         if not always_goes_on(body, constants):
             return None
-        return int(constants[trips].content.reshape(-1)[0]) if constants[trips].content.size == 1 else None
+        content = constants[trips].content
+        return max(int(content.reshape(-1)[0]), 0) if content.size == 1 else None
     if node.is_onnx("Scan") and node.op.version >= 9:
         known = KnownNode(node, {})
         first, axes = len(node.inputs) - known.int("num_scan_inputs"), known.ints("scan_input_axes") or []
@@ -167,7 +168,7 @@ def _most(node: Node, constants: Constants) -> int | None:
     ):  # of which libraries do otherwise than ONNX says
         return None
     content = constants[trips].content
-    return int(content.reshape(-1)[0]) if content.size == 1 else None
+    return max(int(content.reshape(-1)[0]), 0) if content.size == 1 else None
 
 
 def _unroll(node: Node, count: int, made: NodeBuilder) -> None:

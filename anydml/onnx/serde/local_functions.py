@@ -12,7 +12,6 @@ from anydml.onnx.protos import (
     ModelProto,
     NodeProto,
     OperatorSetIdProto,
-    TensorProto,
 )
 from anydml.onnx.schema import form_of
 from anydml.onnx.subgraphs import all_graphs, all_nodes, graphs_of
@@ -33,7 +32,7 @@ def inline_functions(
     if not proto.functions:
         return proto
     _check_calls(proto, where)
-    proto = _with_one_opset(_with_defaults(_with_initializers_passed_on(proto)))
+    proto = _with_one_opset(_with_defaults(_with_given_passed_on(proto)))
     from onnx import inliner
 
     try:
@@ -103,30 +102,38 @@ def _since(name: str, version: int) -> int | None:
     return None if form is None else form.since
 
 
-def _with_initializers_passed_on(proto: ModelProto) -> ModelProto:
-    """The model with an Identity for each initializer that a graph in a function gives.
+def _with_given_passed_on(proto: ModelProto) -> ModelProto:
+    """The model with an Identity for each input or initializer that a graph in a function gives.
 
-    onnx's inliner renames what is given, and not the initializer.
+    onnx's inliner renames one that is given, and not the other.
     """
-    if not any(given for f in proto.functions for given in _given_initializers(f)):
+    if not any(_gives_its_own(g) for f in proto.functions for g in _graphs_in(f)):
         return proto
     changed = ModelProto()
     changed.CopyFrom(proto)
     for function in changed.functions:
-        for graph, tensor in _given_initializers(function):
-            name = tensor.name
-            tensor.name = f"{name}~value"
-            first = NodeProto(op_type="Identity", input=[tensor.name], output=[name])
-            nodes = [first, *graph.node]
-            del graph.node[:]
-            graph.node.extend(nodes)
+        for graph in filter(_gives_its_own, _graphs_in(function)):
+            own = _own(graph)
+            for k, output in enumerate(graph.output):
+                if output.name in own:
+                    passed = f"{output.name}~given{k}"
+                    graph.node.append(NodeProto(op_type="Identity", input=[output.name], output=[passed]))
+                    output.name = passed
     return changed
 
 
-def _given_initializers(function: FunctionProto) -> list[tuple[GraphProto, TensorProto]]:
-    """Initializers of graphs in a function that are among their outputs."""
-    graphs = [g for n in function.node for a in graphs_of(n.attribute) for g in all_graphs(a)]
-    return [(g, t) for g in graphs for t in g.initializer if t.name in {o.name for o in g.output}]
+def _graphs_in(function: FunctionProto) -> list[GraphProto]:
+    return [g for n in function.node for a in graphs_of(n.attribute) for g in all_graphs(a)]
+
+
+def _own(graph: GraphProto) -> set[str]:
+    """The names of inputs and initializers."""
+    return {x.name for x in (*graph.input, *graph.initializer)}
+
+
+def _gives_its_own(graph: GraphProto) -> bool:
+    own = _own(graph)
+    return any(o.name in own for o in graph.output)
 
 
 def _check_calls(proto: ModelProto, where: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import anydml as dml
@@ -244,3 +245,27 @@ def test_what_stays_with_others(why):
     feeds = {"s": np.random.default_rng(0).random(20).astype(np.float32)}
     same(session.run(None, feeds), expected(text, feeds))
     assert "program: " not in session.explain()
+
+
+@pytest.mark.parametrize("lengths", [(1, 2), (2, 1), (1, 3), (0, 2)])
+@pytest.mark.parametrize("outer", [False, True])
+def test_results_of_several_lengths_behind_an_if_that_is_split(lengths, outer):
+    """What follows is written once for each of its branches, where the same If needs room for other lengths."""
+    one, other = lengths
+    first = f"p = Constant <value = int64[{one}] {{{', '.join(['7'] * one)}}}> ()"
+    text = f"""m (int64[{other}] x, float c, float d) => (int64[k] y) {{
+      cb = Cast <to = 9> (c)  db = Cast <to = 9> (d)
+      a = If (cb) <then_branch = t () => (int64[q] p) {{ {first} }}, else_branch = e () => (int64[{other}] q) {{ q = Identity (x) }}>
+      b = If (db) <then_branch = t2 () => (int64[0] r) <int64[0] r = {{}}> {{ }}, else_branch = e2 () => (int64[v] s) {{ s = Neg (a) }}>
+      {"y = Concat <axis = 0> (b, a)" if outer else "y = Identity (b)"} }}"""
+    made_ = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 18]> ' + text)
+    theirs = ort.InferenceSession(made_.SerializeToString(), providers=["CPUExecutionProvider"])
+    sessions = [dml.load(made_, native=native) for native in (None, True, False)]
+    for c in (-1.5, 0):
+        for d in (-0.75, 0):
+            feeds = {"x": np.arange(other) + 3, "c": np.float32(c), "d": np.float32(d)}
+            feeds = {n: np.asarray(v) for n, v in feeds.items()}
+            (wanted,) = theirs.run(None, feeds)
+            for session in sessions:
+                for _ in range(2):
+                    np.testing.assert_array_equal(session.run(None, feeds)[0], wanted)

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     )
     from anydml.codegen.program.builder import ProgramBuilder
     from anydml.codegen.program.contraction import matrix_product, pending, product_sizes
-    from anydml.codegen.program.control import BranchesBound, BranchesDiffer, Iterated, choose, repeat
+    from anydml.codegen.program.control import (
+        BranchesBound,
+        BranchesDiffer,
+        Iterated,
+        choose,
+        repeat,
+        wider,
+    )
     from anydml.codegen.program.geometry import over, reshaped, strides_like
     from anydml.codegen.program.module import NativeProgram, ProgramFailed, read_inputs, write_outputs
     from anydml.codegen.program.reductions import fold_axes, place_of_extreme, running
@@ -41,7 +48,7 @@ _HOME = {
     "bounded": "as_long_as_each_other cut expect_some filled first_of joined places_of_nonzero same_length",
     "builder": "ProgramBuilder",
     "contraction": "matrix_product pending product_sizes",
-    "control": "BranchesBound BranchesDiffer Iterated choose repeat",
+    "control": "BranchesBound BranchesDiffer Iterated choose repeat wider",
     "geometry": "over reshaped strides_like",
     "module": "NativeProgram ProgramFailed read_inputs write_outputs",
     "reductions": "fold_axes place_of_extreme running",

@@ -78,7 +78,7 @@ def choose(
                 b.arena.return_to([*taken, *(x for h in homes if h is not None for x in h.buffers)])
         else:
             needed = [_room(x, y) for x, y in zip(first, given, strict=True)]
-            if needed != told:
+            if not all(_has_room(r, n, x) for r, n, x in zip(told, needed, first, strict=True)):
                 raise BranchesBound(needed)
         arms.append(([_result(b, t, h, r) for t, h, r in zip(given, homes, told, strict=True)], b.code.block))
         b.code.effect(f"br label %{join}")
@@ -133,6 +133,27 @@ def _room(x: Tensor, y: Tensor) -> Room | None:
     if len(axes) != 1:
         raise differ if axes else NotNative("branches that give no elements")
     return Room(tuple(map(max, x.sizes, y.sizes)), *axes)
+
+
+def _has_room(room: Room | None, needed: Room | None, x: Tensor) -> bool:
+    """Whether a room is enough: it may be for longer ones, or for some that differ where these do not."""
+    if room is None:
+        return needed is None
+    return wider(room, needed or Room(x.sizes, room.axis)) == room
+
+
+def wider(a: Room | None, b: Room | None) -> Room | None:
+    """Room for both, or for that which there is.
+
+    Raises:
+        NotNative: there is no such.
+    """
+    if a is None or b is None:
+        return a or b
+    alike = len(a.sizes) == len(b.sizes) and a.axis == b.axis
+    if not alike or any(m != n for k, (m, n) in enumerate(zip(a.sizes, b.sizes, strict=True)) if k != a.axis):
+        raise NotNative("an If of results of which it is not known how long they are, in several ways")
+    return Room(tuple(map(max, a.sizes, b.sizes)), a.axis)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def write_graph(
     """
     types = [type_of(v, most.get(v)) for v in graph.inputs]
     split: set[str] = set()
-    rooms: dict[str, Sequence[Room | None]] = {}
+    rooms: dict[str, list[Room | None]] = {}
     tell = False
     while True:
         b = builder()
@@ -76,9 +76,11 @@ def write_graph(
                 raise
             split.add(found.label)
         except _ToBound as found:
-            if rooms.get(found.label) == found.rooms:
+            known = rooms.get(found.label, [None] * len(found.rooms))
+            both = [program.wider(a, b) for a, b in zip(known, found.rooms, strict=True)]
+            if both == known:
                 raise
-            rooms[found.label] = found.rooms
+            rooms[found.label] = both  # it may be written several times, in branches of those that are split
 
 
 def _write(

@@ -1049,3 +1049,33 @@ def test_constants_of_branches_become_initializers():
     flat, report = anydml.flatten(built)
     assert report.left == 0
     assert sorted(t.name for t in flat.graph.initializer) == ["k", "l"]
+
+
+NEEDED_FOR_SIZES = {
+    "a Reshape": """m (float[n,k] x) => (int64[4] y) { s = Constant <value = int64[2] {4, 4}> ()  r = Reshape (x, s)
+        y = Scan <num_scan_inputs = 1, body = b (float[4] q) => (int64 z) { z = Constant <value = int64 {2}> () }> (r) }""",
+    "what a loop writes over": """m (float[n,k] x, float[k] d) => (float[] y) { t = Constant <value = int64 {1}> ()
+        a, y = Loop (t, , d) <body = b (int64 i, bool c, float[] p) => (bool g, float[] q, float[] s) {
+          g = Identity (c)  w = Constant <value = float[1,6] {1, 2, 3, 4, 5, 6}> ()  q = Add (p, w)  s = Identity (x) }> }""",
+    "rows of nothing": """m (int64[k] x, int64 trips) => (int64[] y) { one = Constant <value = int64[1] {1}> ()
+        v, i = TopK <axis = 0> (x, one)
+        y = Loop (trips, "") <body = b (int64 j, bool c) => (bool g, int64[] r) { g = Identity (c)  r = Identity (v) }> }""",
+}
+
+
+@pytest.mark.parametrize("name", NEEDED_FOR_SIZES)
+def test_what_only_the_original_refuses_or_leaves_open(name):
+    """It is gone, as nothing depends on what it computes; and how long rows are of which there are none."""
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> ' + NEEDED_FOR_SIZES[name])
+    flat, report = anydml.flatten(model)
+    assert report.verified.agreed >= 3
+    theirs = ort.InferenceSession(flat.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert [o.name for o in theirs.get_outputs()] == ["y"]
+
+
+def test_a_difference_is_not_taken_for_what_is_left_out():
+    """A node that is needed fails in both, or its absence is found."""
+    text = """<ir_version: 8, opset_import: ["": 17]> m (float[n,k] x) => (float[4,4] y) {
+        s = Constant <value = int64[2] {4, 4}> ()  y = Reshape (x, s) }"""
+    _, report = anydml.flatten(onnx.parser.parse_model(text))
+    assert report.verified.refused > 0

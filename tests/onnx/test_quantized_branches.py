@@ -146,3 +146,31 @@ def test_how_far_results_are_apart_is_told():
     assert how_far(a, a[:2], Tolerance()) == ": float32[3] and float32[2]"
     assert how_far(np.array([1, 2]), np.array([1, 3]), Tolerance()) == ": 1 of 2 elements"
     assert how_far(None, a, Tolerance()) == ""
+
+
+def test_weights_of_a_branch_that_stays_are_where_onnxruntime_looks_for_them():
+    """It makes one operator of DequantizeLinear and MatMul, and looks for weights and scales beside these."""
+    text = """<ir_version: 9, opset_import: ["": 20]> m (float[n,2,4] x, bool c, bool d) => (float[] y, float[] z) {
+      y = If (c) <then_branch = t () => (float[] a) {
+          w = Constant <value = int8[4,2] {-5, 7, -2, 4, 3, -5, 7, 1}> ()  s = Constant <value = float[2] {0.5, 0.25}> ()
+          q = DequantizeLinear <axis = 1> (w, s)  a = MatMul (x, q) },
+        else_branch = e () => (float[] b) { b = Identity (x) }>
+      z = If (d) <then_branch = t2 () => (float[] f) {
+          i = If (c) <then_branch = t3 () => (float[] g) {
+              u = Constant <value = int8[4,1] {1, 2, 3, 4}> ()  r = Constant <value = float {0.5}> ()
+              p = DequantizeLinear (u, r)  k = MatMul (x, p)  g = Add (k, r) }, else_branch = e3 () => (float[] h) { h = Abs (x) }>
+          f = Neg (i) }, else_branch = e2 () => (float[] j) { j = Identity (x) }> }"""
+    model = onnx.parser.parse_model(text)
+    flat, report = anydml.flatten(model, convert="never")
+    assert report.verified is not None
+    assert report.after.ifs == 3
+    sessions = [
+        onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+        for m in (model, flat)
+    ]
+    x = np.random.default_rng(0).standard_normal((3, 2, 4)).astype(np.float32)
+    for c in (False, True):
+        for d in (False, True):
+            one, other = (s.run(None, {"x": x, "c": np.array(c), "d": np.array(d)}) for s in sessions)
+            for a, b in zip(one, other, strict=True):
+                np.testing.assert_array_equal(a, b)

@@ -49,6 +49,9 @@ class NodeWriter:
     around: Collection[Value] = frozenset()
     """The constants that the main graph has: bodies capture them, and have none of their own of that name."""
 
+    inside: Collection[Value] = frozenset()
+    """The constants of branches that stand in these, and not in the main graph."""
+
     parts: Callable[[Node], list[Node]] = lambda node: [node]
     """What is written for a node."""
 
@@ -127,6 +130,10 @@ class NodeWriter:
             self._initializers(proto, graph)
         else:
             proto.output.extend(map(self.declared if self.sized else self.declared_by_rank, graph.outputs))
+            for value in dict.fromkeys(v for n in graph.nodes for v in n.reads if v in self.inside):
+                proto.initializer.append(
+                    self.initializer(graph.constants[value], value, self.names.of(value))
+                )
         if self.typed:
             made = (v for n in graph.nodes for v in n.writes if v not in graph.outputs)
             proto.value_info.extend(self.declared(v) for v in made if v.type is not None)

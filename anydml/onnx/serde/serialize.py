@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import IO
 from anydml.errors import Problem, Unsupported
 from anydml.files import MAX_MODEL, Pending, is_alone, real_path, write_atomically
 from anydml.ir.dims import Affine
-from anydml.ir.graph import Constant, ExternalData, Graph, Node, TensorType, Type, Value
+from anydml.ir.graph import Constant, ExternalData, Graph, If, Node, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.protos import FunctionProto, GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
 from anydml.onnx.serde.node_writer import IDENTITY, NodeWriter, tensor_proto, used_constants
@@ -53,7 +54,8 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
             told.version = opset
     proto.metadata_props.extend(original.metadata_props)
     typed = declares_types(original.graph)
-    constants = dict(used_constants(graph))
+    inside = _dequantized_in_a_branch(graph)
+    constants = {v: c for v, c in used_constants(graph) if v not in inside}
     writer = NodeWriter(
         names,
         lambda n: labels.fresh(n.name) if n.name else "",
@@ -62,6 +64,7 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
         typed=typed,
         opset=opsets_of(proto, "")[""],
         around=constants.keys(),
+        inside=inside,
     )
     made = proto.graph
     made.name, made.doc_string = original.graph.name, original.graph.doc_string
@@ -103,6 +106,21 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
         kept = more
     proto.functions.extend(kept)
     return proto
+
+
+def _dequantized_in_a_branch(graph: Graph) -> set[Value]:
+    """The weights that one branch alone has, and dequantizes, with their scales: where onnxruntime makes one
+    operator of that and a product, it looks for them beside."""
+    found: set[Value] = set()
+    users: Counter[Value] = Counter()
+    graphs = [graph]
+    for g in graphs:
+        users.update({*(v for n in g.nodes for v in n.reads), *g.outputs})
+        for node in g.nodes:
+            graphs += [b for _, b in node.branches] if isinstance(node, If) else node.bodies.values()
+            if g is not graph and isinstance(node, Node) and node.is_onnx("DequantizeLinear"):
+                found.update(v for v in node.reads if v in g.constants)
+    return {v for v in found if users[v] == 1}
 
 
 def save(proto: ModelProto, folder: Path, target: Path | IO[bytes]) -> None:

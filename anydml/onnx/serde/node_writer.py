@@ -52,6 +52,9 @@ class NodeWriter:
     inside: Collection[Value] = frozenset()
     """The constants of branches that stand in these, and not in the main graph."""
 
+    as_nodes: bool = False
+    """Whether bodies have constants as nodes: before IR 4 initializers are inputs, which bodies have not."""
+
     parts: Callable[[Node], list[Node]] = lambda node: [node]
     """What is written for a node."""
 
@@ -139,10 +142,14 @@ class NodeWriter:
             proto.value_info.extend(self.declared(v) for v in made if v.type is not None)
 
     def _initializers(self, proto: GraphProto, body: Body) -> None:
-        for value, constant in dict(used_constants(body)).items():
-            if value in self.around:
-                continue
-            proto.initializer.append(self.initializer(constant, value, self.names.of(value)))
+        own = {v: c for v, c in used_constants(body) if v not in self.around}
+        tensors = [self.initializer(constant, value, self.names.of(value)) for value, constant in own.items()]
+        if self.as_nodes:
+            nodes = [*map(constant_node, tensors), *proto.node]
+            del proto.node[:]
+            proto.node.extend(nodes)
+        else:
+            proto.initializer.extend(tensors)
 
 
 def _found_by_name(node: Node | If) -> tuple[Body, ...]:
@@ -236,4 +243,11 @@ def tensor_proto(constant: Constant, name: str) -> TensorProto:
     else:
         proto.CopyFrom(from_array(constant.content))
     proto.name = name
+    return proto
+
+
+def constant_node(tensor: TensorProto) -> NodeProto:
+    """What gives a tensor under its name."""
+    proto = NodeProto(op_type="Constant", output=[tensor.name])
+    proto.attribute.add(name="value", type=AttributeProto.TENSOR).t.CopyFrom(tensor)
     return proto

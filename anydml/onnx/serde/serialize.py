@@ -21,7 +21,7 @@ from anydml.ir.dims import Affine
 from anydml.ir.graph import Constant, ExternalData, Graph, If, Node, TensorType, Type, Value
 from anydml.ir.names import Names
 from anydml.onnx.protos import FunctionProto, GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
-from anydml.onnx.serde.node_writer import IDENTITY, NodeWriter, tensor_proto, used_constants
+from anydml.onnx.serde.node_writer import IDENTITY, NodeWriter, constant_node, tensor_proto, used_constants
 from anydml.onnx.serde.parse import fixed_weights, opsets_of
 from anydml.onnx.serde.region_model import turned_for_products
 from anydml.onnx.serde.tensors import byte_count
@@ -65,9 +65,15 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
         opset=opsets_of(proto, "")[""],
         around=constants.keys(),
         inside=inside,
+        as_nodes=fixed_weights(original),
     )
     made = proto.graph
     made.name, made.doc_string = original.graph.name, original.graph.doc_string
+    tensors = {v: _initializer(c, v, names.of(v)) for v, c in constants.items()}
+    listed = {t.name for t in original.graph.initializer}
+    if fixed_weights(original):  # such a file lists them among its inputs; what is no weight there is a node
+        made.node.extend(constant_node(t) for t in tensors.values() if t.name not in listed)
+        tensors = {v: t for v, t in tensors.items() if t.name in listed}
     made.node.extend(writer.nodes(graph.nodes))
     by_name = {i.name: i for i in original.graph.input}
     given = {t.name: t for t in original.graph.initializer}
@@ -89,9 +95,9 @@ def model_proto(graph: Graph, original: ModelProto, opset: int | None = None) ->
             for dim, size in zip(dims, value.sizes, strict=True):
                 if isinstance(size, int):
                     dim.dim_value = size
-    for value, constant in constants.items():
-        made.initializer.append(_initializer(constant, value, names.of(value)))
-        if fixed_weights(original):  # such a file lists them among its inputs
+    for value, tensor in tensors.items():
+        made.initializer.append(tensor)
+        if fixed_weights(original):
             made.input.append(writer.declared(value))
     if typed:
         known = (v for n in graph.nodes for v in n.writes if v not in graph.outputs)

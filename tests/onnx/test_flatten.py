@@ -1079,3 +1079,25 @@ def test_a_difference_is_not_taken_for_what_is_left_out():
         s = Constant <value = int64[2] {4, 4}> ()  y = Reshape (x, s) }"""
     _, report = anydml.flatten(onnx.parser.parse_model(text))
     assert report.verified.refused > 0
+
+
+OLD = {
+    "constants of bodies before IR 4": """<ir_version: 3, opset_import: ["": 7]> m (bool[1] x, float f) => (bool[] y) {
+        n = Constant <value = int64 {5}> ()  t = Constant <value = bool {1}> ()
+        y = Loop (n, t, x) <body = b (int64 i, bool c, bool[] p) => (bool q, bool[] p) {
+          h = Constant <value = float {0.5}> ()  q = Less (f, h) }> }""",
+    "Pad before opset 11": """<ir_version: 5, opset_import: ["": 10]> m (float[1,k] x, bool c) => (float[] y) {
+        y = If (c) <then_branch = t () => (float[] a) <float[2,1] w = {-1.25, -0.5}, float[1,1] b = {0.25}> { a = Gemm (x, w, b) },
+          else_branch = e () => (float[] d) { d = Constant <value = float[1,1] {-0.5}> () }> }""",
+}
+
+
+@pytest.mark.parametrize("convert", ["never", "auto", "always"])
+@pytest.mark.parametrize("name", OLD)
+def test_old_files_stay_what_they_were(name, convert):
+    model = onnx.parser.parse_model(OLD[name])
+    flat, report = anydml.flatten(model, convert=convert)
+    assert report.verified.agreed >= 3
+    assert [i.name for i in flat.graph.input] == [i.name for i in model.graph.input]
+    assert flat.ir_version == model.ir_version
+    ort.InferenceSession(flat.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -191,7 +191,9 @@ class Conversion:
             reason, tried = left, [safe, branch] if labels else [branch]
         for one in tried:
             conditions = [condition for condition, _ in when.parts]
-            found = None if self.safe_placeholders is None else self.safe_placeholders(one, conditions)
+            if self.safe_placeholders is None or self.opset < 11:  # before, Pad takes no computed amounts
+                break
+            found = self.safe_placeholders(one, conditions)
             if found is None or any(leaf(v.type).dtype not in PAD_TYPES for v in found.sizes if v.type):
                 continue
             places = {

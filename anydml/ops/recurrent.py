@@ -416,8 +416,9 @@ LSTM = of_tensors(
     notes=(
         "Weights, recurrences and both halves of the biases have the gates in the order i, o, f, c, "
         "peepholes in the order i, o, f; activations are f, of the gates, g, of the new cells, and h, of the "
-        "output. With UseClipThreshold, what an activation is applied to is first bounded by ClipThreshold "
-        "on both sides, the cells below h, too (onnxruntime bounds the gates alone). "
-        + _notes("SIGMOID, TANH and TANH")
+        "output. The output gate's peephole sees the new cells, as in ONNX and in onnxruntime's DirectML "
+        "provider; DirectML's page writes the old ones. With UseClipThreshold, what an activation is applied "
+        "to is first bounded by ClipThreshold on both sides, the cells below h, too (onnxruntime, and the "
+        "page's formulas, bound the gates alone). " + _notes("SIGMOID, TANH and TANH")
     ),
 )

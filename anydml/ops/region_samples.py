@@ -5,7 +5,7 @@ Samples lie on a grid, so that each axis has its own. An image is {height, width
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,9 +81,7 @@ def _samples(c: Call, start: Any, end: Any, scale: Any, size: int, outputs: int)
     output_offset = c.__dict__.get("output_pixel_offset", -0.5)
     first = start * scale
     length = end * scale - first
-    wanted = np.nan_to_num(np.ceil(length / np.float32(outputs)))
-    least = max(min(c.minimum_samples_per_output, _MOST), 1)
-    count = int(min(max(wanted, least), c.maximum_samples_per_output))
+    count = int(_counts(c, length, outputs))
     aligned = bool(c.__dict__.get("align_regions_to_corners"))
     steps = count * outputs - aligned
     origin = float(first) - input_offset
@@ -111,6 +109,13 @@ def _samples(c: Call, start: Any, end: Any, scale: Any, size: int, outputs: int)
     return Samples(outputs, count, inside, k // count, part, low, high, weight, slopes)
 
 
+def _counts(c: Call, length: Array, outputs: int) -> Array:
+    """Samples for each output along an axis, of one region or of many."""
+    wanted = np.nan_to_num(np.ceil(length / np.float32(outputs)))
+    least = max(min(c.minimum_samples_per_output, _MOST), 1)
+    return np.asarray(np.minimum(np.maximum(wanted, least), c.maximum_samples_per_output))
+
+
 def _ends(output: Array, low: Array) -> Array:
     """Which samples are the first or last of an output between two elements: what is linear there has its
     extremes at them."""
@@ -129,6 +134,104 @@ def _within(step: float, origin: float, size: int, count: int) -> Array:
         return np.arange(count)
     ends = sorted(((-1 - origin) / step, (size - origin) / step))
     return np.arange(int(min(max(ends[0] - 1, 0), count)), int(min(max(ends[1] + 2, 0), count)))
+
+
+# ---- few samples of many regions ---------------------------------------------------------------------
+
+
+class _Grid(NamedTuple):
+    """All samples of many regions along one axis, {regions, outputs, elements around each, samples}."""
+
+    places: Array
+    """Of the element before and that after each sample; of nearest neighbors there is one."""
+    weights: Array
+    """0 of what is out of bounds."""
+    found: Array
+    """What is not."""
+
+
+def _grid(c: Call, start: Array, end: Array, scale: Any, size: int, outputs: int, count: int) -> _Grid:
+    """As `_samples` has them."""
+    first = start * scale
+    length = (end * scale - first).astype(np.float64)
+    origin = first.astype(np.float64) - c.__dict__.get("input_pixel_offset", 0.5)
+    aligned = bool(c.__dict__.get("align_regions_to_corners"))
+    along = np.full(1, 0.5)
+    if steps := count * outputs - aligned:
+        along = (np.arange(count * outputs) - c.__dict__.get("output_pixel_offset", -0.5)) / steps
+    place = along * length[:, np.newaxis] + origin[:, np.newaxis]
+    found = (place > -1) & (place < size)
+    place = np.where(found, place.clip(0, size - 1), 0)
+    shape = len(start), outputs, 1, count
+    found = found.reshape(shape)
+    there = found.astype(np.float32)
+    if c.interpolation_mode is not InterpolationMode.LINEAR:
+        return _Grid(np.ceil(place - 0.5).astype(np.intp).reshape(shape), there, found)
+    low, high = np.floor(place), np.ceil(place)
+    weight = (place - low).astype(np.float32).reshape(shape)
+    places = np.concatenate([low.reshape(shape), high.reshape(shape)], axis=2).astype(np.intp)
+    return _Grid(places, np.concatenate([(1 - weight) * there, weight * there], axis=2), found)
+
+
+def of_few_samples(c: Call, images: Array, batches: Array, rois: Array, result: Array) -> Array:
+    """Write the results of regions whose samples are fewer than the elements they lie in; the numbers of the
+    other regions, which are all where an image has numbers that are not finite."""
+    _, height, width, channels = images.shape
+    y_outputs, x_outputs = result.shape[1:3]
+    y_scale, x_scale = np.float32(c.spatial_scale_y), np.float32(c.spatial_scale_x)
+    y_length, x_length = (rois[:, k + 2] * s - rois[:, k] * s for k, s in ((1, y_scale), (0, x_scale)))
+    counts = np.stack([_counts(c, y_length, y_outputs), _counts(c, x_length, x_outputs)], axis=1)
+    corners = 4 if c.interpolation_mode is InterpolationMode.LINEAR else 1
+    read = counts[:, 0] * counts[:, 1] * (corners * y_outputs * x_outputs * channels)
+    rows = np.nan_to_num(abs(y_length)).clip(1, height)
+    columns = np.nan_to_num(abs(x_length)).clip(1, width)
+    multiplied = (rows + x_outputs) * columns * (y_outputs * channels)
+    few = (read <= multiplied / 4 + _READ_AT_ONCE / 8) & (read <= _MOST_READ)
+    if not few.any() or not images.size or not np.isfinite(images).all():
+        return np.arange(len(rois))
+    flat = images.reshape(-1, channels)
+    for pair in np.unique(counts[few], axis=0):
+        y_count, x_count = map(int, pair)
+        alike = np.flatnonzero(few & (counts == pair).all(axis=1))
+        size = max(int(_READ_AT_ONCE // read[alike[0]]), 1)
+        for part in (alike[k : k + size] for k in range(0, len(alike), size)):
+            ys = _grid(c, rois[part, 1], rois[part, 3], y_scale, height, y_outputs, y_count)
+            xs = _grid(c, rois[part, 0], rois[part, 2], x_scale, width, x_outputs, x_count)
+            above = (batches[part] * height).reshape(-1, 1, 1, 1)
+            result[part] = _reduced(c, flat, ys._replace(places=(above + ys.places) * width), xs)
+    return np.flatnonzero(~few)
+
+
+_READ_AT_ONCE = 1 << 20
+"""Elements of images that samples are made of."""
+_MOST_READ = 1 << 22
+"""For one region."""
+
+
+def _reduced(c: Call, flat: Array, ys: _Grid, xs: _Grid) -> Array:
+    """What samples give, {regions, height, width, channels}; places along y are those of whole lines."""
+
+    def beside(y: Array, x: Array) -> tuple[Array, Array]:
+        """{regions, outputs along y, along x, elements along y, samples, elements along x, samples}"""
+        return y[:, :, None, :, :, None, None], x[:, None, :, None, None, :, :]
+
+    (y, x), (y_weight, x_weight) = beside(ys.places, xs.places), beside(ys.weights, xs.weights)
+    weights, values = y_weight * x_weight, flat[y + x]
+    y_inside, x_inside = beside(ys.found, xs.found)
+    inside = (y_inside & x_inside)[:, :, :, 0, :, 0, :]
+    if c.reduction_function is ReduceFunction.MAX:
+        samples = np.einsum("rhwajbk,rhwajbkc->rhwjkc", weights, values)
+        samples[~inside] = -np.inf
+        made = samples.max(axis=(3, 4))
+        some = ~inside.all(axis=(3, 4))
+        made[some] = np.maximum(made[some], np.float32(c.out_of_bounds_input_value))
+        return made  # type: ignore[no-any-return]
+    made = np.einsum("rhwajbk,rhwajbkc->rhwc", weights, values)
+    share = inside.mean(axis=(3, 4))
+    made /= np.float32(inside.shape[3] * inside.shape[4])
+    some = share < 1
+    made[some] += ((1 - share[some]) * c.out_of_bounds_input_value)[:, np.newaxis]
+    return made  # type: ignore[no-any-return]
 
 
 def channels_last(x: Array) -> Array:

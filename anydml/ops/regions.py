@@ -12,7 +12,15 @@ from anydml.ops.dtypes import FLOATS_UP_TO_32_BIT, UINT32, UINT64
 from anydml.ops.enums import InterpolationMode, ReduceFunction
 from anydml.ops.families import FL_1_0, FL_3_0, FL_4_0, FL_4_1, FL_5_0
 from anydml.ops.opdef import Asked, Table, at, attr, example, inp, of_tensors, out
-from anydml.ops.region_samples import Samples, applied, channels_last, largest_samples, maxima, samples_of
+from anydml.ops.region_samples import (
+    Samples,
+    applied,
+    channels_last,
+    largest_samples,
+    maxima,
+    of_few_samples,
+    samples_of,
+)
 from anydml.ops.rules import holds
 from anydml.ops.shapes import said
 
@@ -173,9 +181,10 @@ def _batches(c: Call, count: int) -> Array:
 def _roi_align(c: Call) -> Array:
     images = channels_last(c.input)
     batches = _batches(c, len(images))
+    rois = c.roi.reshape(-1, 4)
     result = np.empty((len(batches), *c.output.shape[2:], images.shape[3]), np.float32)
-    for k, roi in enumerate(c.roi.reshape(-1, 4)):
-        ys, xs = samples_of(c, roi, images.shape[1:3], c.output.shape[2:])
+    for k in of_few_samples(c, images, batches, rois, result):
+        ys, xs = samples_of(c, rois[k], images.shape[1:3], c.output.shape[2:])
         image = images[batches[k], ys.part, xs.part]
         inside = np.multiply.outer(ys.inside, xs.inside)
         total = float(ys.count) * xs.count

@@ -172,12 +172,15 @@ class TurnedLaunch(RepeatedLaunch):
             counts.itemsize == 8,
         )
         (whole, along, beneath, _), still = source.strides, (0, 0, 0)
+        down = length, [0, along, 0, 1, *still]
+        across = beside, [beneath, beneath, counts.itemsize, 0, *still]
+        outer, (inner, steps) = (down, across) if beside >= length else (across, down)
         descriptor = shared_out(
             body_address(TurnedWriter, self._spec),
-            beside,
-            [(before, [whole, whole, counts.strides[0], 0, *still]), (length, [0, along, 0, 1, *still])],
+            inner,
+            [(before, [whole, whole, counts.strides[0], 0, *still]), outer],
             [{"length": length, "run": row, "along": along}.get(n, 0) for n in TURNED],
-            [beneath, beneath, counts.itemsize, 0, *still],
+            steps,
             row=row,
             cost=2 * source.itemsize,
             pool=pool.address,

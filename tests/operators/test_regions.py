@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
+from anydml.ops import region_samples
 
 from ..onnx.ops.checking import computed
 from .tensors import check_floats, derivative, layouts
@@ -283,3 +284,36 @@ def test_as_many_samples_as_can_be_asked_for():
         spatial_scale_x=1.0, spatial_scale_y=1.0, out_of_bounds_input_value=0.0,
     )  # fmt: skip
     np.testing.assert_allclose(got, [[[[2, 4]]]], atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["LINEAR", "NEAREST_NEIGHBOR"])
+@pytest.mark.parametrize("function", ["AVERAGE", "MAX"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_few_samples_of_many_regions_at_once(monkeypatch, mode, function, corners):
+    """As by each region alone: outside, mirrored, of nothing, of what is no number, beyond any image."""
+    rng = np.random.default_rng(11)
+    x = rng.standard_normal((2, 5, 9, 14)).astype(np.float32)
+    odd = [
+        [0, 0, 0, 0],
+        [3, 2, 1, 0],
+        [-9, -9, 30, 30],
+        [40, 40, 50, 50],
+        [np.nan, 0, 3, 3],
+        [0, 0, np.inf, 3],
+    ]
+    odd += [[1, 1, 1.5, 1.5], [-np.inf, 0, np.inf, 1], [1e30, 0, 2e30, 5], [13, 8, 14, 9]]
+    rois = np.vstack([np.float32(odd), rng.uniform(-4, 18, (30, 4)).astype(np.float32)])
+    batches = rng.integers(0, 4, len(rois)).astype(np.uint32)
+    for size in ((1, 1), (2, 3), (7, 7)):
+        for least, most in ((0, 1), (2, 2), (0, 6), (1, 2**32 - 1)):
+            arguments = (size, function, mode, 0.75, 1.25, 0.5, -0.5, -2.5, least, most, corners)
+            made = dml.roi_align1(x, rois, batches, *arguments)
+            with monkeypatch.context() as alone:
+                alone.setattr(region_samples, "_MOST_READ", 0)
+                wanted = dml.roi_align1(x, rois, batches, *arguments)
+            np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
+            with monkeypatch.context() as parts:
+                parts.setattr(region_samples, "_READ_AT_ONCE", 2000)
+                np.testing.assert_allclose(
+                    dml.roi_align1(x, rois, batches, *arguments), wanted, rtol=1e-5, atol=1e-5
+                )

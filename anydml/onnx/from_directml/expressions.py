@@ -195,10 +195,14 @@ class _Writer:
         zero, one = (o.constant(n, NUMPY[dtype]) for n in (0, 1))
         none = o("Equal", y, zero)
         y = o("Where", none, one, y)
-        if op == "Div" and dtype in (INT32, INT64):
+        if dtype is INT64 or (op == "Div" and dtype is INT32):
             turned = o("Equal", y, o.constant(-1, NUMPY[dtype]))
-            quotient = o(op, x, o("Where", turned, one, y))
-            made = o("Where", turned, o("Sub", zero, x), quotient)
+            y = o("Where", turned, one, y)
+            quotient = o("Div", x, y)
+            if op == "Div":
+                made = o("Where", turned, o("Sub", zero, x), quotient)
+            else:  # onnxruntime's Mod of INT64 went by float64 before 1.32
+                made = o("Sub", x, o("Mul", quotient, y))
         else:
             made = o(op, x, y, **attributes)
         made = o("Where", none, zero, made)

@@ -341,7 +341,7 @@ def _worst(graph: Graph, typed: Graph, opsets: Mapping[str, int]) -> str:
     written otherwise: on "none", on those of a size of 0, or on "any"."""
 
     def fatal(graph: Graph) -> bool:
-        return any(q.fatal or (q.mended and not q.empty) for q in quirks_in(graph))
+        return any(q.fatal or q.unrolled or (q.mended and not q.empty) for q in quirks_in(graph))
 
     if not fatal(typed):
         return "none"

@@ -179,3 +179,39 @@ def test_rows_of_one_rank_or_another(x):
     np.testing.assert_array_equal(found, np.float32([x, x] if x > 1 else [3, 3]))
     flat, _ = dml.flatten(model)
     np.testing.assert_array_equal(dml.load(flat).run(None, feed)[0], found)
+
+
+ROWS_OF_TEXTS = {
+    "from outside": ("", "r = Identity (s)"),
+    "of a state": ("s", "d = Identity (c)  e = Identity (c)  r = Identity (e)"),
+    "of an If": (
+        "",
+        "r = If (k) <then_branch = t () => (string[] a) { a = Identity (s) }, else_branch = e () => (string[] f) { f = Identity (s) }>",
+    ),
+    "computed": ("", "z = Constant <value = int64[2] {1, 0}> ()  r = Gather (s, z)"),
+}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("name", ROWS_OF_TEXTS)
+def test_rows_of_texts_that_a_body_hands_on(name, inside):
+    """onnxruntime takes the texts out of where they come from: the second row is of empty ones."""
+    state, body = ROWS_OF_TEXTS[name]
+    takes, gives = (", string[] c", "string[] d, ") if state else ("", "")
+    loop = f"""{"w, " if state else ""}y = Loop (n, ""{", s" if state else ""})
+      <body = b (int64 i, bool k{takes}) => (bool g, {gives}string[] r) {{ g = Identity (k)  {body} }}>"""
+    if inside:
+        loop = f"""y = If (q) <then_branch = t0 () => (string[] h) {{ {loop.replace("y = Loop", "h = Loop")} }},
+          else_branch = e0 () => (string[] j) {{ o = Constant <value = int64[1] {{0}}> ()  j = Unsqueeze (s, o) }}>"""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 18]> m (string[m] s, int64 n, bool q) => (string[] y) {{ {loop} }}'
+    )
+    s = np.array(["a", "bb", "c"], object)
+    row = s[[1, 0]] if name == "computed" else s
+    for native in (None, False):
+        session = dml.load(model, native=native)
+        for n in (3, 1, 2):
+            (made,) = session.run(None, {"s": s, "n": np.array(n), "q": np.array(True)})
+            assert made.tolist() == [row.tolist()] * n
+    _, report = dml.flatten(model)
+    assert report.verified is not None

@@ -10,7 +10,7 @@ from anydml.ir.transforms import replace_values
 from anydml.onnx.ops.opinfo import KnownNode, NodeView, OpInfo, Quirk
 from anydml.onnx.ops.result_types import Types
 from anydml.onnx.ops.safe import looped, scanned
-from anydml.onnx.types import without_sizes
+from anydml.onnx.types import leaf, without_sizes
 
 
 def _loop_parameter(node: Node, k: int) -> Type | None:
@@ -216,6 +216,29 @@ _LISTS = Quirk(
     _gives_back_lists,
     mended=True,
 )
+
+
+def _passes_texts_on(n: KnownNode) -> bool:
+    """Whether a row is texts that its body only hands on, of a state or from outside."""
+    body = n.bodies.get("body")
+    if body is None:
+        return False
+    makers = {v: node for node in body.nodes for v in node.writes}
+    first = 1 + len(_loop_states(n.node))
+    for value, told in list(zip(body.outputs, body.returns, strict=True))[first:]:
+        maker, types = makers.get(value), [told, value.type]
+        while isinstance(maker, Node) and maker.is_onnx("Identity") and maker.inputs[0] is not None:
+            types.append(maker.inputs[0].type)
+            maker = makers.get(maker.inputs[0])
+        texts = any(t is not None and leaf(t).dtype == "string" for t in types)
+        if texts and (maker is None or isinstance(maker, If)):
+            return True
+    return False
+
+
+_TEXTS = Quirk(
+    "onnxruntime takes the texts out of what its body hands on as a row", _passes_texts_on, unrolled=True
+)
 OPS = (
     OpInfo(
         "Loop",
@@ -225,7 +248,7 @@ OPS = (
         row=_loop_row,
         states=_loop_states,
         safe=looped,
-        quirks=(_LISTS,),
+        quirks=(_LISTS, _TEXTS),
     ),
     OpInfo(
         "Scan",

@@ -186,6 +186,8 @@ class Quirk:
     """Whether it does so only where an input has no elements, which can be looked at when it runs."""
     mended: bool = False
     """Whether it does not in regions, as they are made: only where it is given a whole file."""
+    unrolled: bool = False
+    """Whether a file that has the node no more, as flatten makes it, is right where the original is not."""
     before: tuple[int, int] | None = None
     """The release that does it right at last."""
 

@@ -26,10 +26,10 @@ $(READY): pyproject.toml
 demo: $(READY)  ## Run an operator, then find speech in a recording with a model of 25 nested Ifs
 	$(BIN)/python -m demo
 
-test: $(READY)  ## Run the tests; of cases that are drawn at random, every fifth
+test: $(READY)  ## Run the tests; of cases that are drawn at random, every fifth, and not the longest
 	$(BIN)/python -m pytest -n auto --brief
 
-thorough: $(READY)  ## Run the tests with all their cases, some ten minutes more
+thorough: $(READY)  ## Run all tests, with all their cases: some twenty minutes more, and what they need installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,thorough]'
 	$(BIN)/python -m pytest -n auto
 

@@ -77,14 +77,10 @@ def samples_of(
 
 def _samples(c: Call, start: Any, end: Any, scale: Any, size: int, outputs: int) -> Samples:
     """ROI_ALIGN has the offsets 0.5 and -0.5. Regions are computed in float32, as their counts are."""
-    input_offset = c.__dict__.get("input_pixel_offset", 0.5)
-    output_offset = c.__dict__.get("output_pixel_offset", -0.5)
     first = start * scale
     length = end * scale - first
     count = int(_counts(c, length, outputs))
-    aligned = bool(c.__dict__.get("align_regions_to_corners"))
-    steps = count * outputs - aligned
-    origin = float(first) - input_offset
+    output_offset, origin, steps = _origin(c, first, count * outputs)
     if steps:
         step = float(length) / steps
         k = _within(step, origin - output_offset * step, size, count * outputs)
@@ -94,10 +90,7 @@ def _samples(c: Call, start: Any, end: Any, scale: Any, size: int, outputs: int)
     place = along * float(length) + origin
     found = (place > -1) & (place < size)
     k, along, place = k[found], along[found], place[found].clip(0, size - 1)
-    if c.interpolation_mode is InterpolationMode.LINEAR:
-        low, high = np.floor(place).astype(np.intp), np.ceil(place).astype(np.intp)
-    else:
-        low = high = np.ceil(place - 0.5).astype(np.intp)
+    low, high = _around(c, place)
     part = slice(int(low.min()), int(high.max()) + 1) if len(k) else slice(0, 0)
     inside = np.bincount(k // count, minlength=outputs)
     if c.reduction_function is ReduceFunction.MAX:
@@ -107,6 +100,22 @@ def _samples(c: Call, start: Any, end: Any, scale: Any, size: int, outputs: int)
     weight = place - low if c.interpolation_mode is InterpolationMode.LINEAR else np.zeros(len(k))
     low, high = low - part.start, high - part.start
     return Samples(outputs, count, inside, k // count, part, low, high, weight, slopes)
+
+
+def _origin(c: Call, first: Any, samples: int) -> tuple[float, Any, int]:
+    """The output's pixel offset, where the region starts in the image, in float64, and the steps of all its
+    samples."""
+    steps = samples - bool(c.__dict__.get("align_regions_to_corners"))
+    origin = np.asarray(first, np.float64)[()] - c.__dict__.get("input_pixel_offset", 0.5)
+    return c.__dict__.get("output_pixel_offset", -0.5), origin, steps
+
+
+def _around(c: Call, place: Array) -> tuple[Array, Array]:
+    """The elements before and after each sample: one and the same of nearest neighbors."""
+    if c.interpolation_mode is InterpolationMode.LINEAR:
+        return np.floor(place).astype(np.intp), np.ceil(place).astype(np.intp)
+    nearest = np.ceil(place - 0.5).astype(np.intp)
+    return nearest, nearest
 
 
 def _counts(c: Call, length: Array, outputs: int) -> Array:
@@ -154,22 +163,19 @@ def _grid(c: Call, start: Array, end: Array, scale: Any, size: int, outputs: int
     """As `_samples` has them."""
     first = start * scale
     length = (end * scale - first).astype(np.float64)
-    origin = first.astype(np.float64) - c.__dict__.get("input_pixel_offset", 0.5)
-    aligned = bool(c.__dict__.get("align_regions_to_corners"))
-    along = np.full(1, 0.5)
-    if steps := count * outputs - aligned:
-        along = (np.arange(count * outputs) - c.__dict__.get("output_pixel_offset", -0.5)) / steps
+    output_offset, origin, steps = _origin(c, first, count * outputs)
+    along = (np.arange(count * outputs) - output_offset) / steps if steps else np.full(1, 0.5)
     place = along * length[:, np.newaxis] + origin[:, np.newaxis]
     found = (place > -1) & (place < size)
     place = np.where(found, place.clip(0, size - 1), 0)
     shape = len(start), outputs, 1, count
     found = found.reshape(shape)
     there = found.astype(np.float32)
+    low, high = _around(c, place)
     if c.interpolation_mode is not InterpolationMode.LINEAR:
-        return _Grid(np.ceil(place - 0.5).astype(np.intp).reshape(shape), there, found)
-    low, high = np.floor(place), np.ceil(place)
+        return _Grid(low.reshape(shape), there, found)
     weight = (place - low).astype(np.float32).reshape(shape)
-    places = np.concatenate([low.reshape(shape), high.reshape(shape)], axis=2).astype(np.intp)
+    places = np.concatenate([low.reshape(shape), high.reshape(shape)], axis=2)
     return _Grid(places, np.concatenate([(1 - weight) * there, weight * there], axis=2), found)
 
 

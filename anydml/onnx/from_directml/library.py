@@ -46,19 +46,8 @@ def implementation(
     None where ONNX has no words for it, or onnxruntime no kernel.
     """
     key = operator, inputs, outputs, attributes, threads
-    made = _in_use.get(key)
-    if made is None and (made := _made(*key)) is not None:
-        _in_use[key] = made
-    return made
-
-
-def _made(
-    operator: Operator,
-    inputs: tuple[Tensor, ...],
-    outputs: tuple[Tensor, ...],
-    attributes: tuple[tuple[str, Any], ...],
-    threads: int,
-) -> _Heavy | None:
+    if (known := _in_use.get(key)) is not None:
+        return known
     wide = {n: TensorDesc(FLOAT32 if t is FLOAT16 else t, sizes) for n, t, sizes in (*inputs, *outputs)}
     names = {n: f"t{k}" for k, (n, _, _) in enumerate(inputs)}
     o = OnnxNodes()
@@ -85,7 +74,8 @@ def _made(
         return None
     present = [s.name in wide for s in operator.outputs]
     targets = [(s.parameter, IN_ARRAYS[wide[s.name].data_type]) for s in operator.outputs if s.name in wide]
-    return _Heavy(RunInto(run), _places(operator, inputs), targets, present, threads)
+    heavy = _in_use[key] = _Heavy(RunInto(run), _places(operator, inputs), targets, present, threads)
+    return heavy
 
 
 class _Heavy:

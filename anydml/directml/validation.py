@@ -52,19 +52,21 @@ def check(
     for operand, desc in present.items():
         problems += [p.under(operator.name) for p in check_tensor(operand, desc)]
     problems += _ranks(operator, present, table, level)
-    problems += _types(operator, present, table, level)
+    types = [
+        *_types(operator, present, table, level),
+        *_equal(operator, present, "data types", lambda s: s.dtype, lambda d: d.data_type, str_type),
+    ]
     problems += _sizes(operator, present)
-    problems += _equal(operator, present, "data types", lambda s: s.dtype, lambda d: d.data_type, str_type)
     problems += _values_by_level(operator, attributes, level)
     problems += _fused(operator, tensors, attributes, level)
     call, missing = None, False
     if operator.compute is not None:
         has_inputs = all(s.optional is not None or _given(s, tensors) for s in operator.inputs)
         if problems or not has_inputs or any(a.name not in attributes for a in operator.attributes):
-            return problems
+            return types + problems
         problems += _lengths(operator, present, attributes)
         if problems:
-            return problems
+            return types + problems
         missing = any(not _given(s, tensors) and s.optional is None for s in operator.outputs)
         call = described(operator, tensors, attributes)
     for rule in table.rules:
@@ -74,7 +76,7 @@ def check(
         try:
             breaches = list(rule.broken(call) if rule.of_call else rule.broken(tensors, attributes))
         except _UNANSWERABLE:
-            if not problems and not missing:
+            if not problems and not types and not missing:
                 problems.append(_do_not_go_together(operator, tensors))
             continue
         for message, remedy in breaches:
@@ -84,8 +86,9 @@ def check(
         try:
             problems += _computed_sizes(operator, call)
         except _UNANSWERABLE:
-            problems.append(_do_not_go_together(operator, tensors))
-    return problems
+            if not types:
+                problems.append(_do_not_go_together(operator, tensors))
+    return types + problems
 
 
 def _do_not_go_together(operator: Operator, tensors: Mapping[str, TensorDesc]) -> Problem:

@@ -17,6 +17,7 @@ from anydml.ir.transforms import replace_values
 from anydml.onnx.closeness import Tolerance
 from anydml.onnx.if_conversion.cost import graph_flops
 from anydml.onnx.input_shapes import Shapes, check_request
+from anydml.onnx.model_pair import ModelPair
 from anydml.onnx.partial_eval.annotate import read_typed
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.serde.parse import ModelSource
@@ -154,9 +155,8 @@ def compare(
     asked = replace_values(read.graph, {v: Value(v.name, types.get(v, v.type)) for v in read.graph.inputs})
     given = _as_both_take(asked, other.graph)
     try:
-        done = verify(
-            a, b, given, read.opsets, known, folder, seed, trials, seconds, progress, tolerance=close
-        )
+        pair = ModelPair(a, b, given, read.opsets, folder, close)
+        done = verify(pair, known, seed, trials, seconds, progress)
     except VerificationFailed as failure:
         return Comparison(sizes[0], sizes[1], opsets, None, failure.problems[0].message)
     return Comparison(sizes[0], sizes[1], opsets, done, "")

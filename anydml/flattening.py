@@ -36,6 +36,7 @@ from anydml.onnx.if_conversion.cost import time as time_of
 from anydml.onnx.if_conversion.placeholders import safe_placeholders
 from anydml.onnx.if_conversion.predication import without_predicates
 from anydml.onnx.input_shapes import Shapes, check_request
+from anydml.onnx.model_pair import ModelPair
 from anydml.onnx.ops.opinfo import Symbols
 from anydml.onnx.opsets import at_opset
 from anydml.onnx.partial_eval.annotate import annotate_types, refused_inside, with_typed_bodies
@@ -167,8 +168,8 @@ def flatten(
     def verified(attempted: Attempt) -> Attempt:
         result, report = attempted
         count = trials * 10 if thorough else trials
-        models = proto, result, sized, read.opsets
-        done = _verify(*models, given, folder, seed, count, seconds, progress, tolerance=close)
+        pair = ModelPair(proto, result, sized, read.opsets, folder, close)
+        done = _verify(pair, given, seed, count, seconds, progress)
         return result, replace(report, verified=done)
 
     try:

@@ -129,6 +129,8 @@ def main() -> None:
 def one(tool: str, path: Path, options: Mapping[str, Any]) -> str:
     """One cell of the table."""
     from anydml import AnyDMLError
+    from anydml.onnx.closeness import DEFAULT
+    from anydml.onnx.model_pair import ModelPair
     from anydml.onnx.serde.deserialize import read
     from anydml.onnx.verification import verify
 
@@ -152,7 +154,8 @@ def one(tool: str, path: Path, options: Mapping[str, Any]) -> str:
             )
     try:
         model_read = read(shown)
-        found = verify(shown, result, model_read.graph, model_read.opsets, fixed, None, 0, 24, 60.0)
+        pair = ModelPair(shown, result, model_read.graph, model_read.opsets, None, DEFAULT)
+        found = verify(pair, fixed, 0, 24, 60.0)
         right = "right" if found.agreed else "not run"
     except AnyDMLError as error:
         right = "wrong" if "differs" in str(error) or "only" in str(error) else "does not load"

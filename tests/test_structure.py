@@ -18,7 +18,7 @@ ROOT = Path(anydml.__file__).parent
 LAYERS = """
 cached dataclass locks errors files display ops ir directml codegen runtime
 onnx.protos onnx.types onnx.arrays onnx.subgraphs onnx.schema onnx.ops onnx.node_validation onnx.providers onnx.from_directml onnx.serde onnx.partial_eval
-onnx.closeness onnx.targets onnx.node_builder onnx.input_shapes onnx.conditions onnx.feeds onnx.rewrites onnx.opsets onnx.if_conversion onnx.execute onnx.inference_session onnx.random_inputs onnx.verification
+onnx.closeness onnx.targets onnx.node_builder onnx.input_shapes onnx.conditions onnx.feeds onnx.rewrites onnx.opsets onnx.if_conversion onnx.execute onnx.inference_session onnx.random_inputs onnx.model_pair onnx.verification
 heavy expression call_signature eager lazy templates eager_tensors names functions compiled_graph device builder session flatten_report flattening check_report checking comparison compilation drawing inspection benchmark backend sample
 dxdispatch cli __init__ __main__
 """.split()

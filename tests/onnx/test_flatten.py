@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import anydml
+from anydml.onnx import closeness, model_pair
 from anydml.onnx import verification as verify
 from anydml.onnx.providers.provider import RegionFailed
 from bench.fixtures import fixtures
@@ -59,7 +60,7 @@ def agrees(original, flat, many):
         assert (before is None) == (after is None), feeds
         if before is not None and after is not None:
             count += 1
-            assert all(verify.same(x, y) for x, y in zip(before, after, strict=True))
+            assert all(closeness.same(x, y) for x, y in zip(before, after, strict=True))
     return count
 
 
@@ -886,7 +887,7 @@ def test_types_that_nothing_chooses(dtype, opset):
 
 def test_verification_of_a_loop_that_may_never_end(monkeypatch):
     """Halves x until it is small enough, which it never is below zero."""
-    monkeypatch.setattr(verify, "MAX_RUN_SECONDS", 0.2)
+    monkeypatch.setattr(model_pair, "MAX_RUN_SECONDS", 0.2)
     built = parsed("""(float[n] x, float limit) => (float[n] y) {
         a = Abs (x)  m = ReduceMax <keepdims = 0> (a)  c = Greater (m, limit)
         y = Loop ("", c, x) <body = b (int64 i, bool k, float[n] s) => (bool more, float[n] t) {
@@ -921,7 +922,7 @@ def test_verification_of_reductions_from_the_end_is_onnxruntimes_on_nothing_too(
 
 def test_verification_of_what_onnxruntime_refuses_of_the_original(monkeypatch):
     """As a loop whose body captures what it finds by no name. Our plans run it, and so does the result."""
-    compiled = verify._compile
+    compiled = model_pair._compile
 
     def refusing(*rest):
         provider, declared, _ = compiled(*rest)
@@ -931,7 +932,7 @@ def test_verification_of_what_onnxruntime_refuses_of_the_original(monkeypatch):
 
         return provider, declared, call
 
-    monkeypatch.setattr(verify, "_compile", refusing)
+    monkeypatch.setattr(model_pair, "_compile", refusing)
     built = parsed("""(float[n] x, bool c) => (float[n] y) {
         y = If (c) <then_branch = t () => (float[n] a) { a = Neg (x) },
                     else_branch = e () => (float[n] b) { b = Exp (x) }> }""")
@@ -942,7 +943,7 @@ def test_verification_of_what_onnxruntime_refuses_of_the_original(monkeypatch):
 
 def test_verification_of_a_loop_that_may_never_end_by_our_own_plans(monkeypatch):
     """As random integers make the count 2^63, and onnxruntime's whole files might divide by -1."""
-    monkeypatch.setattr(verify, "MAX_RUN_SECONDS", 0.2)
+    monkeypatch.setattr(model_pair, "MAX_RUN_SECONDS", 0.2)
     built = parsed("""(int64 n, int64 x) => (int64 y) <int64 one = {1}> {
         yes = Constant <value = bool {1}> ()  m = Sub (n, one)
         y = Loop (m, yes, x) <body = f (int64 i, bool c, int64 s) => (bool on, int64 t) {

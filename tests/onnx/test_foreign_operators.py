@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 import anydml
-from anydml.onnx import verification
+from anydml.onnx import model_pair
 from anydml.onnx.partial_eval.shape_inference import ShapeInference
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from tests.models import computed_or_given, content_of
@@ -111,13 +111,13 @@ def test_one_that_nobody_has_is_told():
 def test_verification_feeds_them_nothing_odd(monkeypatch):
     """On indices out of range, and on nothing, they end the process."""
     fed = []
-    inner = verification._ran
+    inner = model_pair._ran
 
     def ran(call, values):
         fed.extend(values)
         return inner(call, values)
 
-    monkeypatch.setattr(verification, "_ran", ran)
+    monkeypatch.setattr(model_pair, "_ran", ran)
     text = """(float[b,s,8] x, int64[n] k) => (float[b,s,8] y, int64[n] m) {
         y = com.microsoft.SkipLayerNormalization (x, x, gamma)  m = Add (k, k) }"""
     data = model(text, gamma=weight(8))

@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 
 import anydml
-from anydml.onnx import closeness, verification
+from anydml.onnx import closeness, model_pair
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
 from anydml.onnx.providers.provider import RegionFailed
 from anydml.onnx.serde.deserialize import read
@@ -115,13 +115,13 @@ def test_products_of_turned_halves():
 def test_what_rounds_on_the_way_is_verified_node_by_node(monkeypatch, text, literal):
     """Where kernels are fused they round less often, in one of the two files and not in the other."""
     asked = []
-    inner = verification.OnnxRuntime
+    inner = model_pair.OnnxRuntime
 
     def provider(*arguments, **more):
         asked.append(more.get("literal"))
         return inner(*arguments, **more)
 
-    monkeypatch.setattr(verification, "OnnxRuntime", provider)
+    monkeypatch.setattr(model_pair, "OnnxRuntime", provider)
     anydml.flatten(model(text))
     assert [a for a in asked if a is not None] == [literal]
 
@@ -138,7 +138,7 @@ def test_what_rounds_on_the_way_may_differ_by_a_rounding():
 
 def test_what_is_drawn_anew_is_compared_by_its_kind(monkeypatch):
     """Where onnxruntime does not run a model, nothing has a seed for both files."""
-    monkeypatch.setattr(verification, "_worst", lambda *given: "any")  # our own plans run both
+    monkeypatch.setattr(model_pair, "_worst", lambda *given: "any")  # our own plans run both
     for seed in range(3):
         _, report = anydml.flatten(
             model("(float[n] x) => (float[n] y) { y = RandomNormalLike (x) }"), seed=seed
@@ -175,8 +175,8 @@ def test_what_onnxruntime_draws_is_compared_by_its_kind(text, by_chance):
         assert report.verified.provider == "onnxruntime"
         assert report.verified.agreed > 2
     graph = read(proto).graph
-    assert {v.name for v in verification._decided_by_chance(graph, seeds=True)} & {"y", "z"} == by_chance
-    assert "y" in {v.name for v in verification._decided_by_chance(graph, seeds=False)}
+    assert {v.name for v in model_pair._decided_by_chance(graph, seeds=True)} & {"y", "z"} == by_chance
+    assert "y" in {v.name for v in model_pair._decided_by_chance(graph, seeds=False)}
 
 
 @pytest.mark.parametrize(

@@ -124,13 +124,13 @@ class _Text:
         at = self.line(f"getelementptr i8, ptr {start}, i64 {offset}")
         return self.line(f"load {kind}, ptr {at}")
 
-    def expect(self, condition: str) -> None:
+    def expect(self, comparison: str) -> None:
         """Go on if it is so, else out."""
-        label = self.name()
+        condition, label = self.line(comparison), self.name()
         self.lines += [f"  br i1 {condition}, label %{label}, label %drop{self.owned}", f"{label}:"]
 
     def same(self, kind: str, one: str, other: str | int) -> None:
-        self.expect(self.line(f"icmp eq {kind} {one}, {other}"))
+        self.expect(f"icmp eq {kind} {one}, {other}")
 
     def array(self, kind: str, dtype: str, rank: int, sizes: str) -> str:
         """A new one, or null."""
@@ -169,125 +169,187 @@ def entry_text(
     It takes a dictionary, and perhaps a list of arrays to write to, which its caller has checked, if all have
     fixed sizes. It owns the arrays while it uses them: other threads may run in between, and take them out.
     """
-    t, count = _Text(), len(makes)
-    t.lines.append(f"  %words = alloca [{FIRST + len(reads) + count} x ptr]")
-    t.lines += ["  %answer = alloca ptr", "  %results.at = alloca ptr", f"  %ys = alloca [{count} x ptr]"]
-    context = t.field("%self", DATA)
+    return _EntryWriter(feeds, reads, makes).text(declared)
 
-    def known(k: int) -> str:
-        return t.field(context, 8 * k)
 
-    def dtype(k: int) -> str:
-        return known(_NAMES + 2 * len(feeds) + k)
+class _EntryWriter(_Text):
+    """The parts of an entry, in the order in which they run."""
 
-    none = known(_NONE)
-    t.answer(none)
-    open = [k for k, made in enumerate(makes) if made.sizes is None]
-    t.expect(t.line(f"icmp ule i64 {t.line('sub i64 %n, 1')}, {0 if open else 1}"))
-    feed = t.field("%args", 0)
-    t.same("ptr", t.field(feed, TYPE), known(_DICT))
-    t.same("i64", t.line(f"call i64 @PyDict_Size(ptr {feed})"), len(feeds))
-    array = known(_ARRAY)
-    arrays = []
-    for k in range(len(feeds)):
-        x = t.line(f"call ptr @PyDict_GetItemWithError(ptr {feed}, ptr {known(_NAMES + k)})")
-        t.expect(t.line(f"icmp ne ptr {x}, null"))
-        t.lines.append(f"  call void @Py_IncRef(ptr {x})")
-        t.owned += 1
-        arrays.append(x)
-    for k, (fed, x) in enumerate(zip(feeds, arrays, strict=True)):
-        t.same("ptr", t.field(x, TYPE), array)
-        t.same("ptr", t.field(x, DTYPE), known(_NAMES + len(feeds) + k))
-        t.same("i32", t.field(x, RANK, "i32"), len(fed.sizes))
-        flags = t.line(f"and i32 {t.field(x, FLAGS, 'i32')}, {PACKED | ALIGNED}")
-        t.same("i32", flags, PACKED | ALIGNED)
-        sizes = t.field(x, SIZES) if fed.sizes else ""
+    def __init__(self, feeds: Sequence[Fed], reads: Sequence[int], makes: Sequence[Made]) -> None:
+        super().__init__()
+        self._feeds, self._reads, self._makes = feeds, reads, makes
+        self._open = [k for k, made in enumerate(makes) if made.sizes is None]
+        """The outputs whose sizes the program tells."""
+        self._constants: list[str] = []
+
+    def text(self, declared: Container[str]) -> str:
+        count = len(self._makes)
+        self.lines.append(f"  %words = alloca [{FIRST + len(self._reads) + count} x ptr]")
+        self.lines += [
+            "  %answer = alloca ptr",
+            "  %results.at = alloca ptr",
+            f"  %ys = alloca [{count} x ptr]",
+        ]
+        self._context = self.field("%self", DATA)
+        self._none = self._known(_NONE)
+        self.answer(self._none)
+        self.expect(f"icmp ule i64 {self.line('sub i64 %n, 1')}, {0 if self._open else 1}")
+        arrays = self._look_up()
+        for k, (fed, x) in enumerate(zip(self._feeds, arrays, strict=True)):
+            self._expect_as_fed(k, fed, x)
+        self._busy = self.line(f"getelementptr i64, ptr {self._context}, i64 {_BUSY}")
+        self.same("i64", self.line(f"load i64, ptr {self._busy}"), 0)
+        self.answer("null")
+        places = self._take_or_make_results()
+        results = self.line("load ptr, ptr %results.at")
+        memory = self._known(_MEMORY)
+        self._fill_words(memory, arrays, places)
+        self._run()
+        if self._open:
+            self._copy_open(memory, results)
+        self.lines.append(f"  call void @Py_IncRef(ptr {results})")
+        self.answer(results)
+        self._leave(arrays)
+        head = ["define ptr @entry(ptr %self, ptr %args, i64 %n) {", "start:"]
+        more = sorted(d for d in self.declared if d not in declared)
+        return "\n".join([_DECLARED, *more, *self._constants, *head, *self.lines, "}"]) + "\n"
+
+    def _known(self, k: int) -> str:
+        return self.field(self._context, 8 * k)
+
+    def _dtype(self, k: int) -> str:
+        return self._known(_NAMES + 2 * len(self._feeds) + k)
+
+    def _look_up(self) -> list[str]:
+        """The arrays in the dictionary, which are the entry's own from here on."""
+        feed = self.field("%args", 0)
+        self.same("ptr", self.field(feed, TYPE), self._known(_DICT))
+        self.same("i64", self.line(f"call i64 @PyDict_Size(ptr {feed})"), len(self._feeds))
+        self._array = self._known(_ARRAY)
+        arrays = []
+        for k in range(len(self._feeds)):
+            x = self.line(f"call ptr @PyDict_GetItemWithError(ptr {feed}, ptr {self._known(_NAMES + k)})")
+            self.expect(f"icmp ne ptr {x}, null")
+            self.lines.append(f"  call void @Py_IncRef(ptr {x})")
+            self.owned += 1
+            arrays.append(x)
+        return arrays
+
+    def _expect_as_fed(self, k: int, fed: Fed, x: str) -> None:
+        """That an array has the type, sizes, layout and content which the program was made for."""
+        self.same("ptr", self.field(x, TYPE), self._array)
+        self.same("ptr", self.field(x, DTYPE), self._known(_NAMES + len(self._feeds) + k))
+        self.same("i32", self.field(x, RANK, "i32"), len(fed.sizes))
+        flags = self.line(f"and i32 {self.field(x, FLAGS, 'i32')}, {PACKED | ALIGNED}")
+        self.same("i32", flags, PACKED | ALIGNED)
+        sizes = self.field(x, SIZES) if fed.sizes else ""
         for axis, size in enumerate(fed.sizes):
-            if size is None:
-                continue
-            t.same("i64", t.field(sizes, 8 * axis, "i64"), size)
-        data = t.field(x, DATA)
+            if size is not None:
+                self.same("i64", self.field(sizes, 8 * axis, "i64"), size)
+        data = self.field(x, DATA)
         content = fed.content or b""
         whole = len(content) // 8 * 8
         for at in range(0, whole, 8):
-            place = t.line(f"getelementptr i8, ptr {data}, i64 {at}")
-            word = t.line(f"load i64, ptr {place}, align 1")
-            t.same("i64", word, int.from_bytes(content[at : at + 8], sys.byteorder, signed=True))
+            place = self.line(f"getelementptr i8, ptr {data}, i64 {at}")
+            word = self.line(f"load i64, ptr {place}, align 1")
+            self.same("i64", word, int.from_bytes(content[at : at + 8], sys.byteorder, signed=True))
         for at in range(whole, len(content)):
-            t.same("i8", t.field(data, at, "i8"), content[at])
-    busy = t.line(f"getelementptr i64, ptr {context}, i64 {_BUSY}")
-    t.same("i64", t.line(f"load i64, ptr {busy}"), 0)
-    t.answer("null")
-    given, make, ready = t.name(), t.name(), t.name()
-    places = [t.line(f"getelementptr ptr, ptr %ys, i64 {k}") for k in range(count)]
-    t.lines += [f"  br i1 {t.line('icmp eq i64 %n, 2')}, label %{given}, label %{make}", f"{given}:"]
-    results = t.field("%args", 8)
-    t.lines += [f"  call void @Py_IncRef(ptr {results})", f"  store ptr {results}, ptr %results.at"]
-    items = t.field(results, _ITEMS)
-    for k, place in enumerate(places):
-        t.lines.append(f"  store ptr {t.field(items, 8 * k)}, ptr {place}")
-    t.lines += [f"  br label %{ready}", f"{make}:"]
-    results = t.line(f"call ptr @PyList_New(i64 {count})")
-    t.expect(t.line(f"icmp ne ptr {results}, null"))
-    t.lines.append(f"  store ptr {results}, ptr %results.at")
-    t.owned += 1
-    constants = []
-    for k, (made, place) in enumerate(zip(makes, places, strict=True)):
-        if made.sizes is None:
-            continue
-        listed = ", ".join(f"i64 {n}" for n in made.sizes or (0,))
-        constants.append(f"@sizes{k} = internal constant [{max(len(made.sizes), 1)} x i64] [{listed}]")
-        y = t.array(array, dtype(k), len(made.sizes), f"@sizes{k}")
-        t.expect(t.line(f"icmp ne ptr {y}, null"))
-        t.line(f"call i32 @PyList_SetItem(ptr {results}, i64 {k}, ptr {y})")
-        t.lines.append(f"  store ptr {y}, ptr {place}")
-    t.lines += [f"  br label %{ready}", f"{ready}:"]
-    results = t.line("load ptr, ptr %results.at")
-    memory = known(_MEMORY)
-    fields = [t.line(f"getelementptr i8, ptr {x}, i64 {DATA}") for x in (arrays[r] for r in reads)]
-    for made, place in zip(makes, places, strict=True):
-        if made.sizes is None:
-            home = t.line(f"getelementptr i8, ptr {memory}, i64 {made.home}")
-            t.lines.append(f"  store ptr {home}, ptr {place}")
-            fields.append(place)
-        else:
-            fields.append(t.line(f"getelementptr i8, ptr {t.line(f'load ptr, ptr {place}')}, i64 {DATA}"))
-    words = {
-        ARENA: t.line(f"getelementptr i8, ptr {memory}, i64 {DETAIL_BYTES}"),
-        WEIGHTS: known(_CONSTANTS),
-        DETAIL: memory,
-    }
-    words |= {FIRST + k: field for k, field in enumerate(fields)}
-    for k, value in words.items():
-        place = t.line(f"getelementptr ptr, ptr %words, i64 {k}")
-        t.lines.append(f"  store ptr {value}, ptr {place}")
-    # what makes the outputs may have run Python's collector, and others may have come meanwhile
-    t.answer(none)
-    t.same("i64", t.line(f"load i64, ptr {busy}"), 0)
-    t.lines.append(f"  store i64 1, ptr {busy}")
-    code = t.line("call i32 @program(ptr %words)")
-    t.lines.append(f"  store i64 0, ptr {busy}")
-    # a node that failed is told by the ordinary way, which meets it again; a signal has made an exception
-    stopped = t.line(f"icmp slt i32 {code}, 0")
-    t.answer(t.line(f"select i1 {stopped}, ptr null, ptr {none}"))
-    t.same("i32", code, 0)
-    if open:
-        t.lines.append(f"  store i64 1, ptr {busy}")
-        lost, done = t.name(), t.name()
-        for k in open:
-            t.copied(makes[k], memory, array, dtype(k), f"ptr {results}, i64 {k}", lost)
-        t.lines += [f"  store i64 0, ptr {busy}", f"  br label %{done}", f"{lost}:"]
-        t.lines += [f"  store i64 0, ptr {busy}", f"  br label %drop{t.owned}", f"{done}:"]
-    t.lines.append(f"  call void @Py_IncRef(ptr {results})")
-    t.answer(results)
-    t.lines.append(f"  br label %drop{t.owned}")
-    t.lines += [f"drop{t.owned}:", "  %results = load ptr, ptr %results.at"]
-    t.lines += ["  call void @Py_DecRef(ptr %results)", f"  br label %drop{len(arrays)}"]
-    for k, x in reversed([*enumerate(arrays)]):
-        t.lines += [f"drop{k + 1}:", f"  call void @Py_DecRef(ptr {x})", f"  br label %drop{k}"]
-    t.lines += ["drop0:", "  %found = load ptr, ptr %answer", f"  %missed = icmp eq ptr %found, {none}"]
-    t.lines += ["  br i1 %missed, label %miss, label %out", "out:", "  ret ptr %found", "miss:"]
-    t.lines += ["  call void @PyErr_Clear()", f"  call void @Py_IncRef(ptr {none})", f"  ret ptr {none}"]
-    head = ["define ptr @entry(ptr %self, ptr %args, i64 %n) {", "start:"]
-    more = sorted(d for d in t.declared if d not in declared)
-    return "\n".join([_DECLARED, *more, *constants, *head, *t.lines, "}"]) + "\n"
+            self.same("i8", self.field(data, at, "i8"), content[at])
+
+    def _take_or_make_results(self) -> list[str]:
+        """The list of outputs: the caller's, or a new one of new arrays. Where each array's address stands."""
+        given, make, ready = self.name(), self.name(), self.name()
+        places = [self.line(f"getelementptr ptr, ptr %ys, i64 {k}") for k in range(len(self._makes))]
+        two = self.line("icmp eq i64 %n, 2")
+        self.lines += [f"  br i1 {two}, label %{given}, label %{make}", f"{given}:"]
+        results = self.field("%args", 8)
+        self.lines += [f"  call void @Py_IncRef(ptr {results})", f"  store ptr {results}, ptr %results.at"]
+        items = self.field(results, _ITEMS)
+        for k, place in enumerate(places):
+            self.lines.append(f"  store ptr {self.field(items, 8 * k)}, ptr {place}")
+        self.lines += [f"  br label %{ready}", f"{make}:"]
+        results = self.line(f"call ptr @PyList_New(i64 {len(self._makes)})")
+        self.expect(f"icmp ne ptr {results}, null")
+        self.lines.append(f"  store ptr {results}, ptr %results.at")
+        self.owned += 1
+        for k, (made, place) in enumerate(zip(self._makes, places, strict=True)):
+            if made.sizes is None:
+                continue
+            listed = ", ".join(f"i64 {n}" for n in made.sizes or (0,))
+            length = max(len(made.sizes), 1)
+            self._constants.append(f"@sizes{k} = internal constant [{length} x i64] [{listed}]")
+            y = self.array(self._array, self._dtype(k), len(made.sizes), f"@sizes{k}")
+            self.expect(f"icmp ne ptr {y}, null")
+            self.line(f"call i32 @PyList_SetItem(ptr {results}, i64 {k}, ptr {y})")
+            self.lines.append(f"  store ptr {y}, ptr {place}")
+        self.lines += [f"  br label %{ready}", f"{ready}:"]
+        return places
+
+    def _fill_words(self, memory: str, arrays: Sequence[str], places: Sequence[str]) -> None:
+        """What the program takes: where its memory is, and where inputs' and outputs' addresses stand."""
+        read = (arrays[r] for r in self._reads)
+        fields = [self.line(f"getelementptr i8, ptr {x}, i64 {DATA}") for x in read]
+        for made, place in zip(self._makes, places, strict=True):
+            if made.sizes is None:
+                home = self.line(f"getelementptr i8, ptr {memory}, i64 {made.home}")
+                self.lines.append(f"  store ptr {home}, ptr {place}")
+                fields.append(place)
+            else:
+                y = self.line(f"load ptr, ptr {place}")
+                fields.append(self.line(f"getelementptr i8, ptr {y}, i64 {DATA}"))
+        words = {
+            ARENA: self.line(f"getelementptr i8, ptr {memory}, i64 {DETAIL_BYTES}"),
+            WEIGHTS: self._known(_CONSTANTS),
+            DETAIL: memory,
+        }
+        words |= {FIRST + k: field for k, field in enumerate(fields)}
+        for k, value in words.items():
+            place = self.line(f"getelementptr ptr, ptr %words, i64 {k}")
+            self.lines.append(f"  store ptr {value}, ptr {place}")
+
+    def _run(self) -> None:
+        # what makes the outputs may have run Python's collector, and others may have come meanwhile
+        self.answer(self._none)
+        self.same("i64", self.line(f"load i64, ptr {self._busy}"), 0)
+        self._set_busy(1)
+        code = self.line("call i32 @program(ptr %words)")
+        self._set_busy(0)
+        # a node that failed is told by the ordinary way, which meets it again; a signal has made an exception
+        stopped = self.line(f"icmp slt i32 {code}, 0")
+        self.answer(self.line(f"select i1 {stopped}, ptr null, ptr {self._none}"))
+        self.same("i32", code, 0)
+
+    def _set_busy(self, busy: int) -> None:
+        self.lines.append(f"  store i64 {busy}, ptr {self._busy}")
+
+    def _copy_open(self, memory: str, results: str) -> None:
+        """The outputs whose sizes the program has told, out of its memory into new arrays."""
+        self._set_busy(1)
+        lost, done = self.name(), self.name()
+        for k in self._open:
+            place = f"ptr {results}, i64 {k}"
+            self.copied(self._makes[k], memory, self._array, self._dtype(k), place, lost)
+        self._set_busy(0)
+        self.lines += [f"  br label %{done}", f"{lost}:"]
+        self._set_busy(0)
+        self.lines += [f"  br label %drop{self.owned}", f"{done}:"]
+
+    def _leave(self, arrays: Sequence[str]) -> None:
+        """Give up what is owned, whose ways out lie beneath each other, and return the answer."""
+        self.lines.append(f"  br label %drop{self.owned}")
+        self.lines += [f"drop{self.owned}:", "  %results = load ptr, ptr %results.at"]
+        self.lines += ["  call void @Py_DecRef(ptr %results)", f"  br label %drop{len(arrays)}"]
+        for k, x in reversed([*enumerate(arrays)]):
+            self.lines += [f"drop{k + 1}:", f"  call void @Py_DecRef(ptr {x})", f"  br label %drop{k}"]
+        none = self._none
+        self.lines += [
+            "drop0:",
+            "  %found = load ptr, ptr %answer",
+            f"  %missed = icmp eq ptr %found, {none}",
+        ]
+        self.lines += ["  br i1 %missed, label %miss, label %out", "out:", "  ret ptr %found", "miss:"]
+        self.lines += [
+            "  call void @PyErr_Clear()",
+            f"  call void @Py_IncRef(ptr {none})",
+            f"  ret ptr {none}",
+        ]

@@ -122,7 +122,7 @@ def matrix_product(
             Memory(t.dtype, t.sizes[-r:], pointer, t.strides[-r:])
             for (t, r), pointer in zip(own, pointers, strict=True)
         )
-        _write_product(b, tiling, left, right, made, end, others, turn)
+        _ProductWriter(b, tiling, left, right, made, end, others, turn).write()
 
     dims = [(size, [s[axis] for s in strides]) for axis, size in enumerate(stack)]
     b.over(dims, [(t.dtype, t.pointer) for t, _ in own], one_product)
@@ -232,107 +232,130 @@ def _panels(other: Known, tiling: _Tiling) -> Known:
     return Known.of(np.ascontiguousarray(np.moveaxis(other.array[..., columns], -3, -2)))
 
 
-def _write_product(
-    b: ProgramBuilder,
-    tiling: _Tiling,
-    x: Memory,
-    y: Memory,
-    result: Memory,
-    end: Expr | None,
-    beside: Sequence[Memory],
-    turn: str,
-) -> None:
-    """The product, tile by tile; the last one begins earlier where it would not be full. `x`: a matrix, whose
-    rows may be of two axes; `y`: a matrix, or its panels."""
-    code, dtype = b.code, x.dtype
-    m, n = result.sizes
-    rows, width, lanes = tiling.rows, tiling.columns, tiling.lanes
-    vectors = starts(width, lanes)
-    kind = value_type(dtype, lanes)
-    zero = code.constant(np.zeros(1, NUMPY[dtype]), dtype) if lanes == 1 else "zeroinitializer"
-    cells = [(r, v) for r in range(rows) for v in range(len(vectors))]
+class _ProductWriter:
+    """A product, tile by tile; the last tile begins earlier where it would not be full.
 
-    def multiply_add(x: str, y: str, total: str) -> str:
-        if dtype in FLOATING:
-            fma = f"llvm.fma.{mangle(element_type(dtype), lanes)}"
+    Args:
+        x: a matrix, whose rows may be of two axes.
+        y: a matrix, or its panels.
+        end: what is done with every sum, with the elements `beside` it.
+        turn: a condition under which columns are gone through backwards, or nothing.
+    """
+
+    def __init__(
+        self,
+        b: ProgramBuilder,
+        tiling: _Tiling,
+        x: Memory,
+        y: Memory,
+        result: Memory,
+        end: Expr | None,
+        beside: Sequence[Memory],
+        turn: str,
+    ) -> None:
+        self._b, self._code, self._dtype = b, b.code, x.dtype
+        self._x, self._y, self._result = x, y, result
+        self._end, self._beside, self._turn = end, beside, turn
+        self._rows, self._width, self._lanes = tiling.rows, tiling.columns, tiling.lanes
+        self._vectors = starts(self._width, self._lanes)
+        self._kind = value_type(self._dtype, self._lanes)
+
+    def write(self) -> None:
+        m, n = self._result.sizes
+        if n > m:  # each line of y is read once, while the rows of x stay near
+            self._over_columns(
+                n, lambda column, y: self._over_rows(m, lambda row: self._tile(row, column, y))
+            )
+        else:
+            self._over_rows(
+                m, lambda row: self._over_columns(n, lambda column, y: self._tile(row, column, y))
+            )
+
+    def _over_rows(self, m: int, body: Callable[[str], None]) -> None:
+        def one(index: str, _: list[str]) -> list[str]:
+            body(self._b.block_start(index, self._rows, m))
+            return []
+
+        self._code.loop(-(-m // self._rows), one)
+
+    def _over_columns(self, n: int, body: Callable[[str, str], None]) -> None:
+        """`body` gets where a tile begins, in columns and as an address in `y`."""
+        code, y, count = self._code, self._y, -(-n // self._width)
+
+        def one(index: str, _: list[str]) -> list[str]:
+            if self._turn:
+                back = code.line(f"sub i64 {count - 1}, {index}")
+                index = code.line(f"select i1 {self._turn}, i64 {back}, i64 {index}")
+            column = self._b.block_start(index, self._width, n)
+            step, by = (column, 1) if len(y.sizes) == 2 else (index, y.strides[0])
+            body(column, code.at(y.pointer, code.times(step, by), self._dtype))
+            return []
+
+        code.loop(count, one)
+
+    def _tile(self, row: str, column: str, right: str) -> None:
+        code, dtype, x, result = self._code, self._dtype, self._x, self._result
+        left = code.at(x.pointer, code.times(row, x.strides[0]), dtype)
+        home = code.at(code.at(result.pointer, code.times(row, result.strides[0]), dtype), column, dtype)
+        zero = code.constant(np.zeros(1, NUMPY[dtype]), dtype) if self._lanes == 1 else "zeroinitializer"
+        cells = [(r, v) for r in range(self._rows) for v in self._vectors]
+        sums = [zero] * len(cells)
+        if len(x.sizes) == 3:
+
+            def line(index: str, sums: list[str]) -> list[str]:
+                further = code.at(left, code.times(index, x.strides[1]), dtype)
+                below = code.at(right, code.times(index, x.sizes[2] * self._y.strides[-2]), dtype)
+                return self._along(further, below, x.sizes[2], sums)
+
+            sums = code.loop(x.sizes[1], line, [(self._kind, s) for s in sums])
+        else:
+            sums = self._along(left, right, x.sizes[1], sums)
+        for (r, v), total in zip(cells, sums, strict=True):
+            if self._end is not None:
+                total = self._finished(self._end, total, code.plus(row, r), code.plus(column, v))
+            code.store(total, code.at(home, r * result.strides[0] + v, dtype), dtype, self._lanes)
+
+    def _along(self, left: str, right: str, depth: int, sums: list[str]) -> list[str]:
+        """The sums with `depth` more products in each."""
+        code, unrolled = self._code, depth // UNROLLED
+        if unrolled:
+            sums = code.loop(
+                unrolled,
+                lambda i, c: self._step(left, right, code.times(i, UNROLLED), UNROLLED, list(c)),
+                [(self._kind, s) for s in sums],
+            )
+        if depth % UNROLLED:
+            sums = self._step(left, right, str(unrolled * UNROLLED), depth % UNROLLED, [*sums])
+        return sums
+
+    def _step(self, left: str, right: str, k: str, count: int, sums: list[str]) -> list[str]:
+        code, dtype, x, y = self._code, self._dtype, self._x, self._y
+        above = code.at(right, code.times(k, y.strides[-2]), dtype)
+        beside = code.at(left, code.times(k, x.strides[-1]), dtype)
+        for u in range(count):
+            line = code.at(above, u * y.strides[-2], dtype)
+            vs = [code.load(code.at(line, start, dtype), dtype, self._lanes) for start in self._vectors]
+            for r in range(self._rows):
+                place = code.at(beside, r * x.strides[0] + u * x.strides[-1], dtype)
+                one = code.splat(code.load(place, dtype), dtype, self._lanes)
+                for v, vector in enumerate(vs):
+                    cell = r * len(vs) + v
+                    sums[cell] = self._multiply_add(one, vector, sums[cell])
+        return sums
+
+    def _multiply_add(self, x: str, y: str, total: str) -> str:
+        code, kind = self._code, self._kind
+        if self._dtype in FLOATING:
+            fma = f"llvm.fma.{mangle(element_type(self._dtype), self._lanes)}"
             return code.call(kind, fma, (kind, x), (kind, y), (kind, total))
         return code.line(f"add {kind} {total}, {code.line(f'mul {kind} {x}, {y}')}")
 
-    def tile(row: str, column: str, right: str) -> None:
-        left = code.at(x.pointer, code.times(row, x.strides[0]), dtype)
-        home = code.at(code.at(result.pointer, code.times(row, result.strides[0]), dtype), column, dtype)
-
-        def step(left: str, right: str, k: str, count: int, sums: list[str]) -> list[str]:
-            above = code.at(right, code.times(k, y.strides[-2]), dtype)
-            beside = code.at(left, code.times(k, x.strides[-1]), dtype)
-            for u in range(count):
-                line = code.at(above, u * y.strides[-2], dtype)
-                vs = [code.load(code.at(line, start, dtype), dtype, lanes) for start in vectors]
-                for r in range(rows):
-                    place = code.at(beside, r * x.strides[0] + u * x.strides[-1], dtype)
-                    one = code.splat(code.load(place, dtype), dtype, lanes)
-                    for v, vector in enumerate(vs):
-                        k_ = r * len(vectors) + v
-                        sums[k_] = multiply_add(one, vector, sums[k_])
-            return sums
-
-        def along(left: str, right: str, depth: int, sums: list[str]) -> list[str]:
-            unrolled = depth // UNROLLED
-            if unrolled:
-                sums = code.loop(
-                    unrolled,
-                    lambda i, c: step(left, right, code.times(i, UNROLLED), UNROLLED, list(c)),
-                    [(kind, s) for s in sums],
-                )
-            if depth % UNROLLED:
-                sums = step(left, right, str(unrolled * UNROLLED), depth % UNROLLED, [*sums])
-            return sums
-
-        def line(index: str, sums: list[str]) -> list[str]:
-            further = code.at(left, code.times(index, x.strides[1]), dtype)
-            below = code.at(right, code.times(index, x.sizes[2] * y.strides[-2]), dtype)
-            return along(further, below, x.sizes[2], sums)
-
-        sums = [zero] * len(cells)
-        if len(x.sizes) == 3:
-            sums = code.loop(x.sizes[1], line, [(kind, s) for s in sums])
-        else:
-            sums = along(left, right, x.sizes[1], sums)
-        for (r, v), total in zip(cells, sums, strict=True):
-            if end is not None:
-                total = finished(total, code.plus(row, r), code.plus(column, vectors[v]))
-            code.store(total, code.at(home, r * result.strides[0] + vectors[v], dtype), dtype, lanes)
-
-    def finished(total: str, row: str, column: str) -> str:
-        known = {read(0, dtype): total}
-        for k, t in enumerate(beside, start=1):
+    def _finished(self, end: Expr, total: str, row: str, column: str) -> str:
+        code = self._code
+        known = {read(0, self._dtype): total}
+        for k, t in enumerate(self._beside, start=1):
             place = t.pointer
             for index, stride in zip((row, column), t.strides, strict=True):
                 (place,) = code.all_at([place], index, [stride], [t.dtype])
-            known[read(k, t.dtype)] = b.lanes(place, t.dtype, lanes, t.strides[1])
-        assert end is not None
-        return code.evaluate([end], lanes, known)[0]
-
-    def over_rows(body: Callable[[str], None]) -> None:
-        def one(index: str, _: list[str]) -> list[str]:
-            body(b.block_start(index, rows, m))
-            return []
-
-        code.loop(-(-m // rows), one)
-
-    def over_columns(body: Callable[[str, str], None]) -> None:
-        def one(index: str, _: list[str]) -> list[str]:
-            if turn:
-                back = code.line(f"sub i64 {-(-n // width) - 1}, {index}")
-                index = code.line(f"select i1 {turn}, i64 {back}, i64 {index}")
-            column = b.block_start(index, width, n)
-            step, by = (column, 1) if len(y.sizes) == 2 else (index, y.strides[0])
-            body(column, code.at(y.pointer, code.times(step, by), dtype))
-            return []
-
-        code.loop(-(-n // width), one)
-
-    if n > m:  # each line of y is read once, while the rows of x stay near
-        over_columns(lambda column, right: over_rows(lambda row: tile(row, column, right)))
-    else:
-        over_rows(lambda row: over_columns(lambda column, right: tile(row, column, right)))
+            known[read(k, t.dtype)] = self._b.lanes(place, t.dtype, self._lanes, t.strides[1])
+        return code.evaluate([end], self._lanes, known)[0]

@@ -257,7 +257,7 @@ class _EntryWriter(_Text):
             self.same("i8", self.field(data, at, "i8"), content[at])
 
     def _take_or_make_results(self) -> list[str]:
-        """The outputs' list: the caller's, or a new one of new arrays. It gives where their addresses stand."""
+        """The outputs' list, the caller's or a new one of new arrays. It gives where addresses stand."""
         given, make, ready = self.name(), self.name(), self.name()
         places = [self.line(f"getelementptr ptr, ptr %ys, i64 {k}") for k in range(len(self._makes))]
         two = self.line("icmp eq i64 %n, 2")

@@ -32,10 +32,7 @@ _MODULES = {
         Constant ConstantOfShape EyeLike Range RandomNormal RandomNormalLike RandomUniform
         RandomUniformLike Multinomial Bernoulli
     """,
-    "indexing": """
-        Compress Gather GatherElements GatherND NonZero OneHot Scatter ScatterElements ScatterND
-        TensorScatter TopK Unique
-    """,
+    "indexing": "Compress Gather GatherElements GatherND NonZero OneHot TopK Unique",
     "layout": "DepthToSpace SpaceToDepth Tile Transpose Trilu",
     "linalg": "MatMul Gemm MatMulInteger Einsum Det",
     "logical": "And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Where Xor",
@@ -54,6 +51,7 @@ _MODULES = {
         ReduceLogSumExp ReduceSumSquare ArgMax ArgMin
     """,
     "resize": "Resize Upsample",
+    "scattering": "Scatter ScatterElements ScatterND TensorScatter",
     "sequence": """
         ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt
         SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence

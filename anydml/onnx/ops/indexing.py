@@ -15,7 +15,7 @@ from anydml.onnx.ops import native_indexing, result_types, safe
 from anydml.onnx.ops.native import MOVING, Inputs, bounded, moves, operand
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk, Symbols
 from anydml.onnx.ops.precision import FLOATS, widen
-from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, numbers, single
+from anydml.onnx.ops.shared import NEGATIVE_LENGTH, affordable, axis_in, flag, single
 from anydml.onnx.ops.speculation import always, if_run
 from anydml.onnx.ops.symbolic import numbers as integers
 from anydml.ops.dtypes import BOOL, INT64
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 def _gather(node: NodeView, x: Array, indices: Array) -> Array:
     axis = axis_in(node.int("axis"), x.ndim)
-    return np.take(x, _check_indices(indices, x.shape[axis]), axis)
+    return np.take(x, check_indices(indices, x.shape[axis]), axis)
 
 
-def _along(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
+def along(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
     """For each of the indices along an axis the place of its element, as NumPy takes it.
 
     Raises:
@@ -43,11 +43,11 @@ def _along(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
         if k != axis and n > m:
             raise ValueError(f"expected indices within {x.shape}, but got {indices.shape}")
     places: list[Array] = list(np.ogrid[tuple([slice(n) for n in indices.shape])])
-    places[axis] = _check_indices(indices, x.shape[axis])
+    places[axis] = check_indices(indices, x.shape[axis])
     return tuple(np.broadcast_arrays(*places))
 
 
-def _check_indices(indices: Array, size: int) -> Array:
+def check_indices(indices: Array, size: int) -> Array:
     """Indices counted from the front."""
     if ((indices < -size) | (indices >= size)).any():
         raise IndexError(f"expected indices into {size}, but got others")
@@ -56,40 +56,10 @@ def _check_indices(indices: Array, size: int) -> Array:
 
 def _gather_elements(node: NodeView, x: Array, indices: Array) -> Array:
     axis = axis_in(node.int("axis"), x.ndim)
-    return x[_along(x, indices, axis)]
+    return x[along(x, indices, axis)]
 
 
-def _scatter_elements(node: NodeView, x: Array, indices: Array, updates: Array) -> Array:
-    if indices.shape != updates.shape:
-        raise ValueError(f"expected updates of sizes {indices.shape}, but got {updates.shape}")
-    axis = axis_in(node.int("axis"), x.ndim)
-    return _scatter(node, x, _along(x, indices, axis), updates)
-
-
-def _scatter(node: NodeView, x: Array, places: tuple[Array, ...], updates: Array) -> Array:
-    """A copy in which updates are put, or reduced with what is there, one after the other."""
-    how = node.text("reduction") if node.version >= 16 and node.op.name != "Scatter" else "none"
-    result = x.copy()
-    if how == "none":
-        flat = np.ravel_multi_index(places, x.shape[: len(places)]) if places[0].size else np.zeros(0)
-        if len(np.unique(flat)) < flat.size:
-            raise NotFoldable("two updates of one place")
-        result[places] = updates
-        return result
-    functions = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
-    if how not in functions or (how in ("max", "min") and node.version < 18):
-        raise NotFoldable(f"reduction {how}")
-    if x.dtype.kind in "bO" or (x.dtype not in FLOATS and x.dtype.kind not in "iu"):
-        raise NotFoldable(f"reduction of {x.dtype}")
-    if x.dtype in FLOATS and widen(x).dtype != x.dtype:
-        raise NotFoldable("a reduction of halves, which may be rounded at each step or once")
-    if how in ("max", "min") and x.dtype in FLOATS and (np.isnan(x).any() or np.isnan(updates).any()):
-        raise NotFoldable("the larger one of a number and NaN")
-    functions[how].at(result, places, updates)
-    return result
-
-
-def _tuples(x: Array, indices: Array, batch: int) -> tuple[Array, ...]:
+def tuples(x: Array, indices: Array, batch: int) -> tuple[Array, ...]:
     """The places that the rows of the indices name, behind the batch's own."""
     if not 0 <= batch < min(x.ndim, indices.ndim) or x.shape[:batch] != indices.shape[:batch]:
         raise ValueError(f"expected {batch} equal sizes, but got {x.shape} and {indices.shape}")
@@ -100,37 +70,12 @@ def _tuples(x: Array, indices: Array, batch: int) -> tuple[Array, ...]:
         raise ValueError(f"expected 1 to {x.ndim - batch} indices, but got {count}")
     rows = indices.shape[:-1]
     own = np.ogrid[tuple([slice(n) for n in rows])][:batch] if batch else ()
-    named = [_check_indices(indices[..., k], x.shape[batch + k]) for k in range(count)]
+    named = [check_indices(indices[..., k], x.shape[batch + k]) for k in range(count)]
     return (*(np.broadcast_to(k, rows) for k in own), *named)
 
 
 def _gather_nd(node: NodeView, x: Array, indices: Array) -> Array:
-    return x[_tuples(x, indices, node.int("batch_dims") if node.version >= 12 else 0)]
-
-
-def _scatter_nd(node: NodeView, x: Array, indices: Array, updates: Array) -> Array:
-    places = _tuples(x, indices, 0)
-    wanted = (*indices.shape[:-1], *x.shape[len(places) :])
-    if updates.shape != wanted:
-        raise ValueError(f"expected updates of sizes {wanted}, but got {updates.shape}")
-    return _scatter(node, x, places, updates)
-
-
-def _tensor_scatter(node: NodeView, x: Array, update: Array, starts: Array | None = None) -> Array:
-    axis = axis_in(node.int("axis"), x.ndim)
-    others = [(n, m) for k, (n, m) in enumerate(zip(x.shape, update.shape, strict=True)) if k != axis]
-    size, count = x.shape[axis], update.shape[axis]
-    begin = [0] * x.shape[0] if starts is None else numbers(starts)
-    if axis == 0 or any(n != m for n, m in others) or count > size or len(begin) != x.shape[0]:
-        raise ValueError(f"expected an update within {x.shape}, but got {update.shape}")
-    circular = node.text("mode") == "circular"
-    if any(n < 0 or (not circular and n + count > size) for n in begin):
-        raise ValueError(f"expected writing to begin within {size}, but got {begin}")
-    result = x.copy()
-    for k, first in enumerate(begin):
-        places = (first % max(size, 1) + np.arange(count)) % max(size, 1)
-        np.moveaxis(result[k], axis - 1, 0)[places] = np.moveaxis(update[k], axis - 1, 0)
-    return result
+    return x[tuples(x, indices, node.int("batch_dims") if node.version >= 12 else 0)]
 
 
 def _non_zero(node: NodeView, x: Array) -> Array:
@@ -269,12 +214,6 @@ def _empty_slices(n: KnownNode) -> bool:
     return any(may_be_zero(s) for k, s in enumerate(sizes) if k != axis % max(len(sizes), 1))
 
 
-_EXTREME_OF_BOOL = Quirk(
-    "onnxruntime has no largest or smallest of bool",
-    lambda n: n.dtype() == "bool" and n.mode("reduction") in ("max", "min"),
-)
-
-
 @bounded
 def _native_top_k(b: ProgramBuilder, n: KnownNode, inputs: Inputs) -> list[Tensor]:
     """Best first, also where the order is open."""
@@ -389,28 +328,6 @@ OPS = (
         speculatable=_classes_known,
         quirks=(NEGATIVE_LENGTH,),
     ),
-    OpInfo(
-        "Scatter",
-        native=native_indexing.scatter_elements,
-        result=result_types.same,
-        fold=_scatter_elements,
-    ),
-    OpInfo(
-        "ScatterElements",
-        native=native_indexing.scatter_elements,
-        result=result_types.same,
-        fold=_scatter_elements,
-        quirks=(_EXTREME_OF_BOOL,),
-    ),
-    OpInfo(
-        "ScatterND",
-        native=native_indexing.scatter_nd,
-        safe=safe.scattered_places,
-        result=result_types.same,
-        fold=_scatter_nd,
-        quirks=(_EXTREME_OF_BOOL,),
-    ),
-    OpInfo("TensorScatter", fold=_tensor_scatter),
     OpInfo(
         "TopK",
         result=result_types.best,

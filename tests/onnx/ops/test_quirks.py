@@ -318,6 +318,21 @@ def test_sessions_answer(name):
         assert search.difference(results, right) is None, results
 
 
+@pytest.mark.parametrize(("how", "reduce"), [("add", np.add), ("max", np.maximum), ("mul", np.multiply)])
+def test_no_update_of_many_is_lost(how, reduce):
+    """onnxruntime's threads do not wait for each other: it loses some, more often than not."""
+    rng = np.random.default_rng(0)
+    x, u = (rng.uniform(0.99, 1.01, (n, 64)).astype(np.float32) for n in (10, 5000))
+    i = rng.integers(0, 10, (5000, 1))
+    session = dml.load(model(case("ScatterND", x, i, u, reduction=how), False, False))
+    wanted = x.astype(np.float64)
+    reduce.at(wanted, i[:, 0], u)
+    (y,) = session.run(None, {"i0": x, "i1": i, "i2": u})
+    np.testing.assert_allclose(y, wanted, 1e-3)
+    assert "onnxruntime loses updates" in session.explain()
+    assert quirk_of(*node_of(case("ScatterND", x, i[:9], u[:9], reduction=how))) is None
+
+
 # ---- what it is decided by ---------------------------------------------------------------------------
 
 

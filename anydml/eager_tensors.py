@@ -74,16 +74,15 @@ class _WholeTensors(Behind):
         if prepared is None:
             return self._meet(given, kind)
         inputs, out = dict(zip(prepared.names, kind[1], strict=True)), given[-1]
-        if prepared.tries <= 0 or not self._learns:
+        if prepared.tries <= 0 or not self._is_due():
             return prepared.results(inputs) if out is None else prepared.write(inputs, out)
         result, launches = watched(
             lambda: prepared.results(inputs) if out is None else prepared.write(inputs, out)
         )
         call = self._known_call(given, kind[1], launches, result)
         if call is None:
-            prepared.tries -= _Prepared.tries // 4
-        else:
             prepared.tries -= 1
+        else:
             self._know(call)
         return result
 
@@ -187,8 +186,8 @@ class _Prepared:
     """The sizes of inputs that are repeated."""
     truths: Sequence[str]
     """The inputs that are bools."""
-    tries: int = 16
-    """How often such calls may still become known: several times, if they are of many layouts."""
+    tries: int = 4
+    """How often it may still turn out that such calls cannot be known, as in some layouts only."""
     holds_session: bool = False
     """Whether a library's session computes it, with threads of its own."""
 

@@ -59,10 +59,9 @@ class Behind(ABC):
         assert self.made is not None
         return compute_lazily(self._operator, self.made, self._named(given))
 
-    @property
-    def _learns(self) -> bool:
-        """Whether it may know more calls than it does."""
-        return have_known_layout() and not (self._known is not None and self._known.full)
+    def _is_due(self) -> bool:
+        """Whether this call is to become known."""
+        return have_known_layout() and (self._known is None or self._known.is_due())
 
     def _know(self, call: KnownCall) -> None:
         with knowing.lock:
@@ -98,7 +97,7 @@ class _ElementWise(Behind):
                 return self._lazily(given)
         result = compute(operator, tensors, attributes, out, output_data_type)
         again, self._called = self._called, True
-        if again and self._learns:
+        if again and self._is_due():
             others = given[len(operator.inputs) : -1]
             call = known_call(operator, tensors, attributes, others, output_data_type, out, result)
             if call is not None:

@@ -41,6 +41,7 @@ entry:
   %count.p = getelementptr i64, ptr %context, i64 WORD(context.count)
   %count = load i64, ptr %count.p
   %records = getelementptr ptr, ptr %context, i64 WORD(context.records)
+  call void @add(ptr %context, i64 WORD(context.users), i64 1)
   br label %try
 
 try:                                     ; the next one
@@ -292,6 +293,7 @@ next:
   br label %argument
 
 matched:
+  call void @add(ptr %record, i64 WORD(record.hits), i64 1)
   %template.p = getelementptr ptr, ptr %record, i64 WORD(record.descriptor)
   %template = load ptr, ptr %template.p
   %laid.out = icmp ne ptr %template, null
@@ -391,6 +393,7 @@ run:
   br i1 %short, label %near, label %far
 near:
   call void %kernel(ptr %bases, ptr %strides, i64 %elements)
+  call void @add(ptr %context, i64 WORD(context.users), i64 -1)
   ret ptr %result
 
 far:                                     ; in chunks that other threads may take, and without Python's lock
@@ -431,6 +434,7 @@ far:                                     ; in chunks that other threads may take
   %state = call ptr @PyEval_SaveThread()
   call void @anydml_run(ptr %descriptor)
   call void @PyEval_RestoreThread(ptr %state)
+  call void @add(ptr %context, i64 WORD(context.users), i64 -1)
   ret ptr %result
 
 exact:                                   ; operands as in the record, with its launch descriptors
@@ -574,6 +578,7 @@ e.enter:
 e.done:
   store i64 0, ptr %e.busy.p
   call void @release(ptr %objects, i64 %e.last)
+  call void @add(ptr %context, i64 WORD(context.users), i64 -1)
   %e.result = load ptr, ptr %results
   %e.several = icmp ugt i64 %e.outputs, 1
   br i1 %e.several, label %e.tuple, label %e.one.result
@@ -597,7 +602,8 @@ e.lost:                                  ; no memory for a tuple: all go, and th
   call void @release(ptr %results, i64 %e.outputs)
   ret ptr null
 
-miss:
+miss:                                    ; what is slow may forget records
+  call void @add(ptr %context, i64 WORD(context.users), i64 -1)
   %slow = load ptr, ptr %context
   %slowly = call ptr @PyObject_Vectorcall(ptr %slow, ptr %args, i64 %n, ptr null)
   ret ptr %slowly
@@ -683,6 +689,14 @@ define internal i64 @word(ptr %words, i64 %place) {
   %at = getelementptr i64, ptr %words, i64 %place
   %value = load i64, ptr %at
   ret i64 %value
+}
+
+define internal void @add(ptr %words, i64 %place, i64 %more) {
+  %at = getelementptr i64, ptr %words, i64 %place
+  %old = load i64, ptr %at
+  %new = add i64 %old, %more
+  store i64 %new, ptr %at
+  ret void
 }
 
 define internal void @set(ptr %words, i64 %place, i64 %value) {

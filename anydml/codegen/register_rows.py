@@ -6,6 +6,8 @@ beyond its end contributes nothing. Several rows are under way at once, since no
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from anydml.codegen.blocked_loop import BlockedLoopEmitter
 from anydml.codegen.group import Access, KernelSpec, KernelVariant
 from anydml.codegen.llvm_types import element_type, value_type
@@ -29,10 +31,15 @@ def registers_of(group: KernelSpec, length: int, target: Target) -> int:
     lanes = target.vector_bytes // 4
     if not target.masks or {SIZE[t] for t in group.operands} != {4} or length % (MOST_VECTORS * lanes) == 0:
         return 0
-    if kept_value(group, stages_of(group.outputs)) is None:
-        return 0
     vectors, most = -(-length // lanes), 16 if target.vector_bytes == 64 else 4
-    return vectors if vectors <= most and vectors * len(group.words) <= MAX_WORDS else 0
+    few = vectors <= most and vectors * len(group.words) <= MAX_WORDS
+    return vectors if few and _keeps(group) else 0
+
+
+@lru_cache(maxsize=1024)
+def _keeps(group: KernelSpec) -> bool:
+    """Whether something expensive is needed again, which every launch asks."""
+    return kept_value(group, stages_of(group.outputs)) is not None
 
 
 @dataclass

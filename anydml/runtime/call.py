@@ -57,8 +57,10 @@ from anydml.runtime.threads import pool
 
 MAX_RECORDS = 8
 """Of a function: the kinds of calls that it knows."""
-MAX_MADE_RECORDS = 512
-"""Whose calls are of ever new kinds does not get records for them any more."""
+MAX_PATIENCE = 64
+"""Where records are replaced before they are of use, one of so many calls at most gets one."""
+MAX_RETIRED = 512
+"""Records that calls may be using still: with more, nothing new is known."""
 MAX_ARGUMENTS = 32
 """What lists hold included."""
 MAX_DESCRIPTOR_WORDS = 256
@@ -215,15 +217,24 @@ class KnownCalls:
     def __init__(self, slow: Callable[..., Any]) -> None:
         """`slow`: takes the same arguments, all by position, and any others."""
         self._slow = slow
-        self._made: list[object] = []
-        """Records that code may be using, and what they lead to: for ever, since they are few."""
+        self._made: list[tuple[array[int], object]] = []
+        """The records, the oldest first, and what they lead to."""
+        self._retired: list[object] = []
+        """Those that are replaced, while calls of other threads may be using them."""
         self._known = 0
+        self._patience, self._passed = 1, 0
+        """One of how many calls that are not known gets a record; how many have not since the last one."""
         self._context = context_of(_Context.words(slow), ())
         renew_after_fork(self)
 
-    @property
-    def full(self) -> bool:
-        return len(self._made) >= MAX_MADE_RECORDS
+    def is_due(self) -> bool:
+        """Whether the next call that is not known is to get a record.
+
+        Calls of ever new kinds would replace records that nobody has used, and making one takes as long as
+        several calls without.
+        """
+        self._passed += 1
+        return self._passed >= self._patience and len(self._retired) < MAX_RETIRED
 
     def function(self) -> Callable[..., Any]:
         """What knows them, and calls `slow` with what it does not know. Keep this object as long."""
@@ -249,11 +260,23 @@ class KnownCalls:
         for argument, source, place in listed:
             words += [argument.kind, *argument.words, source, place]
         record = array("q", words)
-        self._made.append((record, call.arguments, kept))
         with knowing.lock:
+            self._passed = 0
             self._context[_Context.RECORDS + self._known % MAX_RECORDS] = record.buffer_info()[0]
             self._known += 1
             self._context[_Context.COUNT] = min(self._known, MAX_RECORDS)
+            self._made.append((record, (call.arguments, kept)))
+            if len(self._made) > MAX_RECORDS:
+                used = self._made[0][0][_Record.HITS]
+                self._patience = 1 if used else min(2 * self._patience, MAX_PATIENCE)
+                self._retire(1)
+
+    def _retire(self, count: int) -> None:
+        """Give up the oldest records, which the context has no more, as soon as no call is using them."""
+        self._retired += self._made[:count]
+        del self._made[:count]
+        if not self._context[_Context.USERS]:
+            self._retired.clear()
 
     def _of_packed(self, how: Packed, arguments: Sequence[Argument], words: list[int]) -> object:
         """The words of a call of packed arrays."""
@@ -297,9 +320,12 @@ class KnownCalls:
         """Know none any more."""
         with knowing.lock:
             self._context[_Context.COUNT] = self._known = 0
+            self._retire(len(self._made))
 
     def after_fork(self) -> None:
-        """In a child, which has no workers: the next call goes the ordinary way, and starts them."""
+        """In a child, which has no workers: the next call goes the ordinary way, and starts them. Nobody
+        else is using records."""
+        self._context[_Context.USERS] = 0
         self.forget()
 
 
@@ -334,11 +360,13 @@ class _Context(IntEnum):
     POOL = 4
     COUNT = 5
     """Of records."""
-    RECORDS = 6
+    USERS = 6
+    """The calls that are using records."""
+    RECORDS = 7
 
     @staticmethod
     def words(slow: object) -> list[int]:
-        return [id(slow), id(np.ndarray), id(float), 1, pool.address, 0] + [0] * MAX_RECORDS
+        return [id(slow), id(np.ndarray), id(float), 1, pool.address, 0, 0] + [0] * MAX_RECORDS
 
 
 class _Record(IntEnum):
@@ -366,7 +394,9 @@ class _Record(IntEnum):
     """1: one call at a time..."""
     BUSY = 11
     """...and 1 while there is one."""
-    STRIDES = 12
+    HITS = 12
+    """How many calls it has served."""
+    STRIDES = 13
     KINDS = STRIDES + MAX_ARGUMENTS
     """Of each entry its kind, two words, and where it is: in which list (0: the arguments), and at which
     place."""

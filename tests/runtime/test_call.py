@@ -15,7 +15,6 @@ import anydml as dml
 from anydml import eager, templates
 from anydml.codegen.python_objects import have_known_layout
 from anydml.ops.catalog import CATALOG
-from anydml.runtime import call
 
 
 @pytest.fixture
@@ -262,7 +261,7 @@ def test_nothing_is_left_behind():
 
 def test_ever_new_kinds_are_no_leak():
     add = fresh("add")
-    for k in range(call.MAX_MADE_RECORDS + 50):
+    for k in range(600):
         x = np.ones((2, k + 1), np.float32)
         assert add(x, x[:1]).shape == x.shape
     assert add(x, x).shape == x.shape

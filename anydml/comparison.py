@@ -137,7 +137,7 @@ def compare(
     close = Tolerance(rtol, atol)
     provider = OnnxRuntime()
     _, a, folder, read, graph = read_typed(first, provider)
-    _, b, _, other, changed = read_typed(second, provider)
+    _, b, its_folder, other, changed = read_typed(second, provider)
     sizes = [size_of(a, graph_flops(graph)), size_of(b, graph_flops(changed))]
     opsets = (dict(read.opsets), dict(other.opsets))
     contents, types = check_request(read, fixed or {}, shapes or {}, {}, "never")
@@ -155,7 +155,7 @@ def compare(
     asked = replace_values(read.graph, {v: Value(v.name, types.get(v, v.type)) for v in read.graph.inputs})
     given = _as_both_take(asked, other.graph)
     try:
-        pair = ModelPair(a, b, given, read.opsets, folder, close)
+        pair = ModelPair(a, b, given, read.opsets, (folder, its_folder), close)
         done = verify(pair, known, seed, trials, seconds, progress)
     except VerificationFailed as failure:
         return Comparison(sizes[0], sizes[1], opsets, None, failure.problems[0].message)

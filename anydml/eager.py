@@ -27,18 +27,9 @@ from anydml.ops.dtypes import FROM_NUMPY, is_masked, native
 from anydml.ops.enums import FeatureLevel, TensorDataType, parse
 from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, broadcast_shape, overlaps_itself
-from anydml.runtime.addresses import address
-from anydml.runtime.call import (
-    Argument,
-    KnownCall,
-    Packed,
-    a_number,
-    a_scalar,
-    an_array,
-    an_object,
-    kernel_launched,
-    laid_out,
-)
+from anydml.runtime.addresses import address, has_no_gaps
+from anydml.runtime.arguments import Argument, a_number, a_scalar, an_array, an_object, laid_out
+from anydml.runtime.call import KnownCall, Packed, kernel_launched
 from anydml.runtime.known_launch import an_argument
 from anydml.runtime.launch import empty_like_inputs, launch
 
@@ -150,7 +141,7 @@ def known_call(
     arrays = [x for x in arguments if type(x) is np.ndarray]
     if not arrays or type(result) is not np.ndarray or not result.size:
         return None
-    if out is None and not result.flags.c_contiguous:
+    if out is None and not has_no_gaps(result):
         return None
     if not all(map(_stays, others)):
         return None

@@ -40,7 +40,9 @@ from anydml.ops.enums import FeatureLevel, TensorDataType
 from anydml.ops.opdef import Operand, Operator
 from anydml.ops.signature import signature
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
-from anydml.runtime.call import KnownCall, an_object
+from anydml.runtime.addresses import has_no_gaps
+from anydml.runtime.arguments import an_object
+from anydml.runtime.call import KnownCall
 from anydml.runtime.known_launch import an_argument, launched_again
 from anydml.runtime.launch import Watched, apply_activation, watched
 from anydml.runtime.memory import size_problem
@@ -144,13 +146,13 @@ class _WholeTensors(Behind):
         self, given: Sequence[Any], inputs: Sequence[Array], launches: Sequence[Watched], result: Any
     ) -> KnownCall | None:
         """What a call that went well says of others like it; None if it is more than launches."""
+        *values, out = given
         results = list(result) if isinstance(result, tuple) else [result]
-        if not all(type(y) is np.ndarray and y.flags.c_contiguous for y in results):
+        if not all(type(y) is np.ndarray and (out is not None or has_no_gaps(y)) for y in results):
             return None
         launched = launched_again(launches, inputs, results)
         if launched is None:
             return None
-        *values, out = given
         known = [an_argument(x, results[0], k in self._tensors) for k, x in enumerate(values)]
         known.append(an_object(None) if out is None else an_argument(out, results[0], True, written=True))
         return KnownCall([a for a in known if a], launched) if all(known) else None

@@ -168,7 +168,7 @@ def flatten(
     def verified(attempted: Attempt) -> Attempt:
         result, report = attempted
         count = trials * 10 if thorough else trials
-        pair = ModelPair(proto, result, sized, read.opsets, folder, close)
+        pair = ModelPair(proto, result, sized, read.opsets, (folder, folder), close)
         done = _verify(pair, given, seed, count, seconds, progress)
         return result, replace(report, verified=done)
 

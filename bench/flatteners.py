@@ -154,7 +154,7 @@ def one(tool: str, path: Path, options: Mapping[str, Any]) -> str:
             )
     try:
         model_read = read(shown)
-        pair = ModelPair(shown, result, model_read.graph, model_read.opsets, None, DEFAULT)
+        pair = ModelPair(shown, result, model_read.graph, model_read.opsets, (None, None), DEFAULT)
         found = verify(pair, fixed, 0, 24, 60.0)
         right = "right" if found.agreed else "not run"
     except AnyDMLError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
@@ -318,3 +319,19 @@ def test_sizes_that_the_second_model_declares():
     flat, _ = anydml.flatten(model, fixed={"sr": 16000}, shapes={"sound": (1, 1600)})
     found = anydml.compare(model, flat, fixed={"sr": 16000})
     assert found.same, found.difference
+
+
+def test_each_model_has_its_own_folder(tmp_path):
+    """External weights of one file name, of which each model has its own."""
+    paths = []
+    for name, factor in (("a", 1.0), ("b", 5.0)):
+        proto = onnx.parser.parse_model("""
+            <ir_version: 8, opset_import: ["": 17]>
+            g (float[n,4] x) => (float[n,4] y) { y = Mul (x, w) }""")
+        w = np.full((1, 4), factor, np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+        (tmp_path / name).mkdir()
+        paths.append(tmp_path / name / "m.onnx")
+        onnx.save(proto, paths[-1], save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert not anydml.compare(*paths).same
+    assert anydml.compare(paths[1], paths[1]).same

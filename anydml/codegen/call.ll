@@ -489,20 +489,22 @@ e.one.good:
 e.hold:                                  ; whoever has the lists may change them meanwhile
   call void @hold(ptr %objects, i64 %e.last)
   br i1 %e.given, label %e.ready, label %e.make
-e.make:                                  ; the outputs, of which the record has layouts and types
+e.make:                                  ; the outputs, of which the record has layouts, types, and strides that are
+                                         ; not those of C's order
   %e.o = phi i64 [ 0, %e.hold ], [ %e.o1, %e.made ]
   %e.o1 = add i64 %e.o, 1
-  %e.o2 = mul i64 %e.o, 2
-  %e.o3 = add i64 %e.o2, 1
-  %e.layout.o.p = getelementptr ptr, ptr %e.targets, i64 %e.o2
+  %e.o3 = mul i64 %e.o, 3
+  %e.layout.o.p = getelementptr ptr, ptr %e.targets, i64 %e.o3
   %e.layout.o = load ptr, ptr %e.layout.o.p
-  %e.dtype.p = getelementptr ptr, ptr %e.targets, i64 %e.o3
+  %e.dtype.p = getelementptr ptr, ptr %e.layout.o.p, i64 1
   %e.dtype = load ptr, ptr %e.dtype.p
+  %e.strides.p = getelementptr ptr, ptr %e.layout.o.p, i64 2
+  %e.strides = load ptr, ptr %e.strides.p
   %e.rank = call i64 @word(ptr %e.layout.o, i64 WORD(layout.rank))
   %e.rank.i = trunc i64 %e.rank to i32
   %e.sizes = getelementptr i64, ptr %e.layout.o, i64 WORD(layout.sizes)
   call void @Py_IncRef(ptr %e.dtype)
-  %e.new = call ptr @PyArray_NewFromDescr(ptr %array, ptr %e.dtype, i32 %e.rank.i, ptr %e.sizes, ptr null, ptr null, i32 0, ptr null)
+  %e.new = call ptr @PyArray_NewFromDescr(ptr %array, ptr %e.dtype, i32 %e.rank.i, ptr %e.sizes, ptr %e.strides, ptr null, i32 0, ptr null)
   %e.failed = icmp eq ptr %e.new, null
   br i1 %e.failed, label %e.error, label %e.made
 e.made:

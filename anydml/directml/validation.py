@@ -52,6 +52,7 @@ def check(
     for operand, desc in present.items():
         problems += [p.under(operator.name) for p in check_tensor(operand, desc)]
     problems += _ranks(operator, present, table, level)
+    before = len(problems)
     types = [
         *_types(operator, present, table, level),
         *_equal(operator, present, "data types", lambda s: s.dtype, lambda d: d.data_type, str_type),
@@ -63,10 +64,10 @@ def check(
     if operator.compute is not None:
         has_inputs = all(s.optional is not None or _given(s, tensors) for s in operator.inputs)
         if problems or not has_inputs or any(a.name not in attributes for a in operator.attributes):
-            return types + problems
+            return [*problems[:before], *types, *problems[before:]]
         problems += _lengths(operator, present, attributes)
         if problems:
-            return types + problems
+            return [*types, *problems]
         missing = any(not _given(s, tensors) and s.optional is None for s in operator.outputs)
         call = described(operator, tensors, attributes)
     for rule in table.rules:
@@ -88,7 +89,7 @@ def check(
         except _UNANSWERABLE:
             if not types:
                 problems.append(_do_not_go_together(operator, tensors))
-    return types + problems
+    return [*problems[:before], *types, *problems[before:]]
 
 
 def _do_not_go_together(operator: Operator, tensors: Mapping[str, TensorDesc]) -> Problem:

@@ -67,7 +67,7 @@ class ModelPair:
 
     Args:
         graph: the original's, whose inputs say what is to be fed; and its `opsets`.
-        folder: where external data of both lies.
+        folders: where external data of each lies.
         close: how far floats may be apart.
 
     Attributes:
@@ -88,7 +88,7 @@ class ModelPair:
         result: ModelProto,
         graph: Graph,
         opsets: Mapping[str, int],
-        folder: Path | None,
+        folders: tuple[Path | None, Path | None],
         close: Tolerance,
     ) -> None:
         self._original, self._result = without_dead_nodes(original), without_dead_nodes(result)
@@ -96,7 +96,7 @@ class ModelPair:
         self._names = [v.name for v in graph.inputs]
         # some files list weights among the inputs, too
         self._left = [i.name for i in self._result.graph.input if i.name in self._names]
-        self._folder = folder
+        self._folder, other = folders
         nodes = [n for n in graph.walk() if isinstance(n, Node)]
         self._loops = any(n.bodies for n in nodes)
         if self._loops:
@@ -110,14 +110,15 @@ class ModelPair:
         self._close = ROUNDED if self.literal and not close.given else close
         self._branches = any(isinstance(n, If) for n in graph.walk(bodies=True))
         without = list(wrong_optimisations(typed.nodes, typed.constants))
-        self._first_region = partial(whole_model, self._original, self._names, folder, without)
+        self._first_region = partial(whole_model, self._original, self._names, self._folder, without)
         # a rank that nobody expects can end onnxruntime's process
         fast_too = all(leaf(v.type).sizes is not None for v in graph.inputs if v.type is not None)
         fast_too = fast_too and worst != "any" and not any(map(nests_too_deep, graph.nodes))
-        compiled = _compile(self._first_region, nodes, folder, fast_too, self.literal)
+        compiled = _compile(self._first_region, nodes, self._folder, fast_too, self.literal)
         self.provider, self._declared, self._first = compiled
-        self._second_region = whole_model(self._result, self._left, folder, without, self._declared)
-        self._second = self.provider.compile(self._second_region, 1)
+        self._second_region = whole_model(self._result, self._left, other, without, self._declared)
+        its = OwnPlans(other, MAX_RUN_SECONDS) if isinstance(self.provider, OwnPlans) else self.provider
+        self._second = its.compile(self._second_region, 1)
         self._by_chance = _decided_by_chance(graph, seeds=self._by_onnxruntime)
 
     @property

@@ -59,7 +59,13 @@ class Call:
 
 def stand_in(desc: TensorDesc) -> Array:
     """An array of a tensor's sizes and type, without memory of its own."""
-    return np.broadcast_to(np.zeros((), IN_ARRAYS.get(desc.data_type, np.dtype(np.uint8))), desc.sizes)
+    dtype, sizes = IN_ARRAYS.get(desc.data_type, _UINT8), desc.sizes
+    return np.ndarray(sizes, dtype, _ONE_ZERO, 0, (0,) * len(sizes))  # broadcast_to takes ten times as long
+
+
+_UINT8 = np.dtype(np.uint8)
+_ONE_ZERO = bytes(16)
+"""Memory that cannot be written."""
 
 
 def empty(output: Array, dtype: np.dtype[Any]) -> Array:

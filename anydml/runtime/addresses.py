@@ -25,3 +25,10 @@ def over_memory(a: NDArray[Any]) -> NDArray[Any]:
 _probe = np.zeros(1)
 if address(_probe) != _probe.__array_interface__["data"][0]:
     raise ImportError("NumPy's array object has another layout than anydml knows")
+
+
+def has_no_gaps(x: np.ndarray[Any, Any]) -> bool:
+    """Whether the elements fill memory, in whatever order of axes."""
+    if x.flags.c_contiguous or x.flags.f_contiguous:
+        return True
+    return x.transpose(sorted(range(x.ndim), key=lambda d: -x.strides[d])).flags.c_contiguous

@@ -8,7 +8,6 @@ whatever that is; other layouts have one each.
 
 from __future__ import annotations
 
-import ctypes
 import re
 from array import array
 from collections.abc import Callable, Sequence
@@ -36,12 +35,10 @@ from anydml.codegen.python_objects import (
     DATA,
     DTYPE,
     FLAGS,
-    PACKED,
     RANK,
     SIZES,
     TYPE,
     VALUE,
-    WRITEABLE,
     built_in,
     context_of,
     have_known_layout,
@@ -50,7 +47,8 @@ from anydml.codegen.python_objects import (
 )
 from anydml.dataclass import dataclass
 from anydml.errors import require
-from anydml.runtime.addresses import address
+from anydml.runtime.addresses import address, has_no_gaps
+from anydml.runtime.arguments import Argument, Kind, Layout, layout_words
 from anydml.runtime.launch import threads_for
 from anydml.runtime.process import RenewedLock, renew_after_fork
 from anydml.runtime.threads import pool
@@ -64,43 +62,6 @@ MAX_RETIRED = 512
 MAX_ARGUMENTS = 32
 """What lists hold included."""
 MAX_DESCRIPTOR_WORDS = 256
-
-
-class Kind(IntEnum):
-    """What an argument must be. Each has two more words."""
-
-    OBJECT = 0
-    """This object: its address."""
-    FLOAT = 1
-    """A Python float: its bits."""
-    ARRAY = 2
-    """A packed array, an operand: its type's address, flags that it must have."""
-    OUT = 3
-    """The same, to be written to."""
-    FLOAT32 = 4
-    """A Python float, an operand of float32."""
-    FLOAT64 = 5
-    SCALAR = 6
-    """A scalar of NumPy's, an operand: its type's address, where in it the number is."""
-    CONSTANT = 7
-    """This object, an operand: its address, that of the number that it stands for."""
-    LAYOUT = 8
-    """An array, an operand: its type's address, that of a `_Layout`."""
-    LAYOUT_OUT = 9
-    LIST = 10
-    """A list: the address of its type, how many objects it holds, of which the next ones tell."""
-
-
-@dataclass(frozen=True)
-class Argument:
-    kind: Kind
-    words: tuple[int, int] = (0, 0)
-    stride: int = 0
-    """Of an operand: bytes from one element to the next."""
-    kept: object = None
-    """What the words lead to."""
-    holds: Sequence[Argument] = ()
-    """Of a list."""
 
 
 @dataclass(frozen=True)
@@ -147,64 +108,6 @@ def kernel_launched(kernel: KernelSpec, operands: Sequence[np.ndarray[Any, Any]]
     extents = Fields(*made[:ADDRESSES]).operands - len(operands)
     places = [*range(len(operands)), *[-1] * extents]
     return Launched([(made, places)], [target], target.size * kernel.cost)
-
-
-def an_object(x: object) -> Argument:
-    """Of an argument that is no operand: this very object, or a float with its bits."""
-    if type(x) is float:
-        return Argument(Kind.FLOAT, (int(np.float64(x).view(np.int64)), 0))
-    return Argument(Kind.OBJECT, (id(x), 0), kept=x)
-
-
-def an_array(x: np.ndarray[Any, Any], written: bool = False) -> Argument:
-    flags = PACKED | (WRITEABLE if written else 0)
-    kind = Kind.OUT if written else Kind.ARRAY
-    return Argument(kind, (id(x.dtype), flags), x.itemsize, x.dtype)
-
-
-def laid_out(
-    x: np.ndarray[Any, Any],
-    target: np.ndarray[Any, Any],
-    rows: bool,
-    written: bool = False,
-    flags: int = 0,
-) -> Argument:
-    """An array of exactly this layout, with these flags. `target`: the output, which it may be where no
-    `rows` are reduced."""
-    layout = array("q", layout_words(x, target, rows, written))
-    layout[_Layout.FLAGS] |= flags
-    kind = Kind.LAYOUT_OUT if written else Kind.LAYOUT
-    return Argument(kind, (id(x.dtype), layout.buffer_info()[0]), kept=(x.dtype, layout))
-
-
-def a_list(x: list[Any], holds: Sequence[Argument]) -> Argument:
-    return Argument(Kind.LIST, (id(list), len(x)), holds=holds)
-
-
-def layout_words(
-    x: np.ndarray[Any, Any], target: np.ndarray[Any, Any], rows: bool, written: bool
-) -> list[int]:
-    ends = [(n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)]
-    first, last = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends)
-    same = not rows and (x.shape, x.strides, x.itemsize) == (target.shape, target.strides, target.itemsize)
-    flags = WRITEABLE if written else 0
-    return [flags, x.ndim, first, last + x.itemsize, int(same), *x.shape, *x.strides]
-
-
-def a_scalar(x: np.generic) -> Argument | None:
-    """Of a scalar of NumPy's; None if its number is not where it is expected."""
-    content = np.asarray(x).tobytes()
-    if len(content) > 8 or ctypes.string_at(id(x) + VALUE, len(content)) != content:
-        return None
-    return Argument(Kind.SCALAR, (id(type(x)), VALUE), kept=type(x))
-
-
-def a_number(x: object, operand: np.ndarray[Any, Any], any_float: bool) -> Argument:
-    """Of a Python number, which stands for `operand`. `any_float`: any other float would mean as much."""
-    if type(x) is float and any_float and operand.dtype in (np.float32, np.float64):
-        return Argument(Kind.FLOAT32 if operand.dtype == np.float32 else Kind.FLOAT64)
-    held = np.array(operand, ndmin=1)
-    return Argument(Kind.CONSTANT, (id(x), held.ctypes.data), kept=(x, held))
 
 
 knowing = RenewedLock()
@@ -296,11 +199,13 @@ class KnownCalls:
         if any(len(descriptor) > MAX_DESCRIPTOR_WORDS for descriptor, _ in how.launches):
             return None
         layouts = [array("q", layout_words(y, y, False, True)) for y in how.targets]
-        targets = array(
-            "q", [w for x, y in zip(layouts, how.targets, strict=True) for w in (start(x), id(y.dtype))]
-        )
-        operands = sum(a.kind not in (Kind.OBJECT, Kind.FLOAT, Kind.LIST) for a, _, _ in listed)
         written = sum(a.kind is Kind.LAYOUT_OUT for a, _, _ in listed)
+        targets = array("q")
+        for x, y in zip(layouts, how.targets, strict=True):
+            require(written > 0 or has_no_gaps(y))  # else a new one would not have as much memory
+            strides = 0 if y.flags.c_contiguous else start(x) + 8 * (Layout.SIZES + y.ndim)
+            targets.extend((start(x), id(y.dtype), strides))
+        operands = sum(a.kind not in (Kind.OBJECT, Kind.FLOAT, Kind.LIST) for a, _, _ in listed)
         every = [array("q", places) for _, places in how.launches]
         steps = array("q")
         for places, (descriptor, _) in zip(every, how.launches, strict=True):
@@ -389,7 +294,7 @@ class _Record(IntEnum):
     LAUNCHES = 7
     OUTPUTS = 8
     TARGETS = 9
-    """Where the addresses of the outputs' layouts and types are."""
+    """Where it says of each output where its layout is, its type, and its strides (0: those of C's order)."""
     EXCLUSIVE = 10
     """1: one call at a time..."""
     BUSY = 11
@@ -400,19 +305,6 @@ class _Record(IntEnum):
     KINDS = STRIDES + MAX_ARGUMENTS
     """Of each entry its kind, two words, and where it is: in which list (0: the arguments), and at which
     place."""
-
-
-class _Layout(IntEnum):
-    """Words of a layout. Its strides follow the sizes."""
-
-    FLAGS = 0
-    RANK = 1
-    FIRST = 2
-    """Bytes to the first one that its elements have, and behind the last one."""
-    END = 3
-    SAME = 4
-    """Whether the array may be the output itself."""
-    SIZES = 5
 
 
 class _Bound(IntEnum):
@@ -467,7 +359,7 @@ def _text() -> str:
     words |= {"split": MIN_SPLIT_BYTES, "most": MIN_STREAMED_BYTES}
     words |= {"perhaps": MIN_PERHAPS_BYTES, "wake": MIN_WAKE_BYTES}
     words |= {k.name: int(k) for k in Kind}
-    for name, places in {"context": _Context, "record": _Record, "layout": _Layout, "bound": _Bound}.items():
+    for name, places in {"context": _Context, "record": _Record, "layout": Layout, "bound": _Bound}.items():
         words |= {f"{name}.{place.name.lower()}": int(place) for place in places}
     text = ir_file("call.ll")
     return re.sub(r"WORD\((\w+(?:\.\w+)?)\)", lambda found: str(words[found[1]]), text)

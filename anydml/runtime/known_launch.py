@@ -17,7 +17,8 @@ import numpy as np
 
 from anydml.codegen.python_objects import ALIGNED
 from anydml.runtime.addresses import address
-from anydml.runtime.call import Argument, Launched, a_list, an_object, laid_out
+from anydml.runtime.arguments import Argument, a_list, an_object, laid_out
+from anydml.runtime.call import Launched
 from anydml.runtime.launch import Array, Watched
 
 MAX_OWN_BYTES = 1 << 19

@@ -267,6 +267,38 @@ def test_ever_new_kinds_are_no_leak():
     assert add(x, x).shape == x.shape
 
 
+@pytest.mark.skipif(not have_known_layout(), reason="objects have another layout in this Python")
+def test_a_kind_is_known_after_ever_new_ones(ordinary):
+    """What came of no use is given up, and what comes again is known all the same."""
+    add = fresh("add")
+    for k in range(600):
+        x = np.ones((2, k + 1), np.float32)
+        add(x, x[:1])
+    x = np.ones((3, 5), np.float32)
+    for _ in range(70):
+        add(x, x[:1])
+    ordinary.clear()
+    add(x, x[:1])
+    assert not ordinary
+
+
+@pytest.mark.skipif(not have_known_layout(), reason="objects have another layout in this Python")
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+def test_results_in_another_order_of_axes_are_known(ordinary, order):
+    add = fresh("add")
+    x = np.arange(60, dtype=np.float32).reshape(3, 4, 5).transpose(order)
+    first = [add(x, x), add(x, x)][1]
+    ordinary.clear()
+    y = add(x, x)
+    assert not ordinary
+    np.testing.assert_array_equal(y, x + x)
+    assert y.strides == first.strides == x.strides
+    assert y.flags.writeable
+    assert y.flags.aligned
+    assert y.flags.c_contiguous == x.flags.c_contiguous
+    assert y.flags.f_contiguous == x.flags.f_contiguous
+
+
 def test_from_several_threads():
     add, wrong = fresh("add"), []
 

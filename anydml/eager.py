@@ -28,9 +28,8 @@ from anydml.ops.enums import FeatureLevel, TensorDataType, parse
 from anydml.ops.opdef import ONE, Operand, Operator
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, broadcast_shape, overlaps_itself
 from anydml.runtime.addresses import address, has_no_gaps
-from anydml.runtime.arguments import Argument, a_number, a_scalar, an_array, an_object, laid_out
+from anydml.runtime.arguments import Argument, a_number, a_scalar, an_argument, an_array, an_object, laid_out
 from anydml.runtime.call import KnownCall, Packed, kernel_launched
-from anydml.runtime.known_launch import an_argument
 from anydml.runtime.launch import empty_like_inputs, launch
 
 Array = NDArray[Any]

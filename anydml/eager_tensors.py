@@ -41,9 +41,9 @@ from anydml.ops.opdef import Operand, Operator
 from anydml.ops.signature import signature
 from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
 from anydml.runtime.addresses import has_no_gaps
-from anydml.runtime.arguments import an_object
+from anydml.runtime.arguments import an_argument, an_object
 from anydml.runtime.call import KnownCall
-from anydml.runtime.known_launch import an_argument, launched_again
+from anydml.runtime.known_launch import launched_again
 from anydml.runtime.launch import Watched, apply_activation, watched
 from anydml.runtime.memory import size_problem
 from anydml.runtime.threads import default_threads

@@ -48,23 +48,21 @@ def check(
             )
         ]
     present = {s: d for o in operator.tensors for s, d in _given(o, tensors)}
-    problems: list[Problem] = []
-    for operand, desc in present.items():
-        problems += [p.under(operator.name) for p in check_tensor(operand, desc)]
-    problems += _ranks(operator, present, table, level)
-    before = len(problems)
+    first = [p.under(operator.name) for s, desc in present.items() for p in check_tensor(s, desc)]
+    first += _ranks(operator, present, table, level)
     types = [
         *_types(operator, present, table, level),
         *_equal(operator, present, "data types", lambda s: s.dtype, lambda d: d.data_type, str_type),
     ]
-    problems += _sizes(operator, present)
+    problems = list(_sizes(operator, present))
     problems += _values_by_level(operator, attributes, level)
     problems += _fused(operator, tensors, attributes, level)
     call, missing = None, False
     if operator.compute is not None:
         has_inputs = all(s.optional is not None or _given(s, tensors) for s in operator.inputs)
-        if problems or not has_inputs or any(a.name not in attributes for a in operator.attributes):
-            return [*problems[:before], *types, *problems[before:]]
+        is_whole = has_inputs and all(a.name in attributes for a in operator.attributes)
+        if first or problems or not is_whole:
+            return [*first, *types, *problems]
         problems += _lengths(operator, present, attributes)
         if problems:
             return [*types, *problems]
@@ -77,7 +75,7 @@ def check(
         try:
             breaches = list(rule.broken(call) if rule.of_call else rule.broken(tensors, attributes))
         except _UNANSWERABLE:
-            if not problems and not types and not missing:
+            if not (first or types or problems or missing):
                 problems.append(_do_not_go_together(operator, tensors))
             continue
         for message, remedy in breaches:
@@ -89,7 +87,7 @@ def check(
         except _UNANSWERABLE:
             if not types:
                 problems.append(_do_not_go_together(operator, tensors))
-    return [*problems[:before], *types, *problems[before:]]
+    return [*first, *types, *problems]
 
 
 def _do_not_go_together(operator: Operator, tensors: Mapping[str, TensorDesc]) -> Problem:

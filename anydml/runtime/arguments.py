@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any
 
 import numpy as np
 
-from anydml.codegen.python_objects import PACKED, VALUE, WRITEABLE
+from anydml.codegen.python_objects import ALIGNED, PACKED, VALUE, WRITEABLE
 from anydml.dataclass import dataclass
 
 
@@ -120,3 +120,25 @@ def a_number(x: object, operand: np.ndarray[Any, Any], any_float: bool) -> Argum
         return Argument(Kind.FLOAT32 if operand.dtype == np.float32 else Kind.FLOAT64)
     held = np.array(operand, ndmin=1)
     return Argument(Kind.CONSTANT, (id(x), held.ctypes.data), kept=(x, held))
+
+
+def an_argument(x: Any, target: np.ndarray[Any, Any], tensor: bool, written: bool = False) -> Argument | None:
+    """What an argument must be to be like this one; None if code cannot tell.
+
+    `tensor`: whether it is one, or several; `written`: whether it is `out`.
+    """
+    if isinstance(x, list) and not written:
+        held = [an_argument(one, target, tensor) for one in x]
+        return a_list(x, [a for a in held if a]) if all(held) and type(x) is list else None
+    if tensor and x is not None:
+        aligned = type(x) is np.ndarray and x.flags.aligned
+        return laid_out(x, target, True, written, ALIGNED) if aligned else None
+    return an_object(x) if type(x) is float or _is_the_same_always(x) else None
+
+
+def _is_the_same_always(x: object) -> bool:
+    """Whether what is equal to it is the same object, as a rule."""
+    if type(x) is tuple:
+        return all(map(_is_the_same_always, x))
+    small = type(x) is int and -5 <= x <= 256
+    return small or x is None or isinstance(x, bool | str | Enum)

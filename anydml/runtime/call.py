@@ -131,7 +131,7 @@ class KnownCalls:
         renew_after_fork(self)
 
     def is_due(self) -> bool:
-        """Whether the next call that is not known is to get a record.
+        """Count one more call that is not known: whether it is to get a record.
 
         Calls of ever new kinds would replace records that nobody has used, and making one takes as long as
         several calls without.

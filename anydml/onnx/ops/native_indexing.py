@@ -12,7 +12,7 @@ from anydml.codegen import program
 from anydml.codegen.program.refusal import NotNative
 from anydml.onnx.ops.native import Inputs, Native, bounded, moves, operand
 from anydml.onnx.ops.opinfo import Fold, KnownNode
-from anydml.onnx.ops.shared import axis_in
+from anydml.onnx.ops.shared import axis_in, scatter_reduction
 from anydml.ops import expr
 from anydml.ops.dtypes import BOOL, INT32, INT64, ScalarType
 
@@ -267,7 +267,7 @@ def _over_parts(
 
 def _putting(b: ProgramBuilder, n: KnownNode, dtype: ScalarType) -> Callable[[str, str], None]:
     """Code that puts an update in its place, by pointers, or reduces it with what is there."""
-    how = n.text("reduction") if n.version >= 16 and n.op.name != "Scatter" else "none"
+    how = scatter_reduction(n)
     old, new = expr.read(0, dtype), expr.read(1, dtype)
     meanings = {
         "none": lambda: new,

@@ -10,7 +10,7 @@ from anydml.onnx.ops import native_indexing, result_types, safe
 from anydml.onnx.ops.indexing import along, tuples
 from anydml.onnx.ops.opinfo import Array, KnownNode, NodeView, NotFoldable, OpInfo, Quirk
 from anydml.onnx.ops.precision import FLOATS, widen
-from anydml.onnx.ops.shared import axis_in, numbers
+from anydml.onnx.ops.shared import axis_in, numbers, scatter_reduction
 
 
 def _scatter_elements(node: NodeView, x: Array, indices: Array, updates: Array) -> Array:
@@ -22,10 +22,10 @@ def _scatter_elements(node: NodeView, x: Array, indices: Array, updates: Array) 
 
 def _scatter(node: NodeView, x: Array, places: tuple[Array, ...], updates: Array) -> Array:
     """A copy in which updates are put, or reduced with what is there, one after the other."""
-    how = node.text("reduction") if node.version >= 16 and node.op.name != "Scatter" else "none"
-    result = x.copy()
+    how, result = scatter_reduction(node), x.copy()
+    shape, none = x.shape[: len(places)], np.zeros(0, np.int64)
+    flat = np.ravel_multi_index(places, shape) if places[0].size else none
     if how == "none":
-        flat = np.ravel_multi_index(places, x.shape[: len(places)]) if places[0].size else np.zeros(0)
         if len(np.unique(flat)) < flat.size:
             raise NotFoldable("two updates of one place")
         result[places] = updates
@@ -39,13 +39,9 @@ def _scatter(node: NodeView, x: Array, places: tuple[Array, ...], updates: Array
         raise NotFoldable("a reduction of halves, which may be rounded at each step or once")
     if how in ("max", "min") and x.dtype in FLOATS and (np.isnan(x).any() or np.isnan(updates).any()):
         raise NotFoldable("the larger one of a number and NaN")
-    reduce = functions[how].at
-    if updates.ndim > places[0].ndim and updates.size:  # NumPy is much quicker with one element a place
-        inner = prod(x.shape[len(places) :])
-        first = np.ravel_multi_index(places, x.shape[: len(places)]).reshape(-1, 1) * inner
-        reduce(result.reshape(-1), (first + np.arange(inner)).ravel(), updates.ravel())
-    else:
-        reduce(result, places, updates)
+    inner = prod(x.shape[len(places) :])
+    each = flat.reshape(-1, 1) * inner + np.arange(inner)  # NumPy is much quicker with one element a place
+    functions[how].at(result.reshape(-1), each.ravel(), updates.ravel())
     return result
 
 
@@ -82,7 +78,7 @@ def _may_share_updates(n: KnownNode) -> bool:
     sizes = n.sizes(2) or (None,)
     known = [k for k in sizes if isinstance(k, int)]
     few = len(known) == len(sizes) and prod(known) <= _FEW_UPDATES
-    return n.version >= 16 and n.text("reduction") != "none" and not few
+    return scatter_reduction(n) != "none" and not few
 
 
 _RACE_OF_UPDATES = Quirk(

@@ -61,6 +61,11 @@ def flag(node: NodeView, name: str) -> bool:
     return value == 1
 
 
+def scatter_reduction(node: NodeView) -> str:
+    """How updates are put in their places: attributes of other meanings are not read."""
+    return node.text("reduction") if node.version >= 16 and node.op.name != "Scatter" else "none"
+
+
 def axis_in(axis: int, rank: int) -> int:
     """An axis counted from the front.
 

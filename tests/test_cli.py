@@ -64,9 +64,13 @@ def test_run_prints_and_saves(model, tmp_path):
         (
             "int4",
             "[1,20]",
-            "input 'x': expected a literal of int4, but got [1, 20]; a number is out of range",
+            "input 'x': expected a literal of int4, but got [1, 20]; int4 does not hold 20",
         ),
-        ("uint4", "[1,0.5]", "input 'x': expected a literal of uint4, but got [1, 0.5]; it is float64"),
+        (
+            "uint4",
+            "[1,0.5]",
+            "input 'x': expected a literal of uint4, but got [1, 0.5]; uint4 does not hold 0.5",
+        ),
     ],
 )
 def test_literals_of_types_that_numpy_has_not_itself(tmp_path, type, literal, told):

@@ -11,8 +11,9 @@ import numpy as np
 
 from anydml.cli.common import array_in, pairs, quoted
 from anydml.errors import InvalidInput, Problem, short_repr
+from anydml.onnx.arrays import of_numbers
 from anydml.onnx.inference_session import NodeArg
-from anydml.onnx.types import numpy_type
+from anydml.onnx.types import are_texts
 from anydml.session import Session
 
 
@@ -82,6 +83,8 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
             message = f"expected a JSON literal or @file.npy, but got {short_repr(text)}"
             raise InvalidInput(Problem(where, message, hint)) from error
         value = text
+    if "string" in type and not isinstance(value, str | list):
+        value = text  # 5 is a text, too
     sequence = re.fullmatch(r"seq\(tensor\((\w+)\)\)", type)
     tensor = re.fullmatch(r"tensor\((\w+)\)", type)
     if sequence and isinstance(value, list):
@@ -95,28 +98,20 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
 
 def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
     name = _NAMES.get(type, type)
-    dtype = numpy_type(name)
-    if dtype.kind == "b" and _all_of(value, (0, 1)):
-        return _shape_to_rank(np.array(value, bool), rank)
     try:
-        natural = np.array(value)
-        exact = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "c": "iufc", "O": "UO"}.get(dtype.kind)
-        exact = exact or ("iuf" if "float" in name else "iu")  # of NumPy's extension
-        if natural.size and natural.dtype.kind not in exact:
-            raise ValueError(f"it is {natural.dtype}")
-        array = np.array(value, dtype)
-        if exact == "iu" and natural.size and (array.astype(natural.dtype) != natural).any():
-            raise ValueError("a number is out of range")
-    except (ValueError, OverflowError, TypeError) as error:
-        message = f"expected a literal of {dtype}, but got {short_repr(value)}"
-        why = "its lists differ in length" if "inhomogeneous" in str(error) else str(error)
-        raise InvalidInput(Problem(where, message, why)) from error
+        if name == "string":
+            array = np.array(value, object)
+            if not are_texts(array):
+                raise ValueError("use quotes for texts in lists")
+        else:
+            array = of_numbers(value, name)
+            if name != "bool" and np.asarray(value).dtype == bool:
+                raise ValueError("it is bool")
+    except ValueError as error:
+        message = f"expected a literal of {name}, but got {short_repr(value)}"
+        raise InvalidInput(Problem(where, message, str(error))) from error
     return _shape_to_rank(array, rank)
 
 
 def _shape_to_rank(array: Any, rank: int | None) -> Any:
     return array.reshape((1,) * rank) if rank and array.ndim == 0 else array
-
-
-def _all_of(value: Any, allowed: tuple[Any, ...]) -> bool:
-    return all(_all_of(v, allowed) for v in value) if isinstance(value, list) else value in allowed

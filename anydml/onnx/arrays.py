@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from anydml.errors import short_repr
 from anydml.onnx.protos import TensorProto
 from anydml.onnx.types import DTYPES, code_of, numpy_type
 
@@ -66,6 +68,45 @@ def from_array(array: np.ndarray, name: str = "") -> TensorProto:
 
         return numpy_helper.from_array(array, name)
     return TensorProto(name=name or None, data_type=code, dims=array.shape, raw_data=array.tobytes())
+
+
+def of_numbers(value: Any, dtype: str) -> np.ndarray:
+    """Numbers, or lists of them, as an array of a type. Floats are rounded; nothing else is lost.
+
+    Raises:
+        ValueError: what the type does not hold, or that lists differ in length.
+    """
+    wanted = numpy_type(dtype)
+    try:
+        found = np.asarray(value)
+    except ValueError as error:
+        raise ValueError("its lists differ in length") from error
+    if not found.size:
+        return found.astype(wanted)
+    integral = dtype == "bool" or dtype.removeprefix("u").startswith("int")
+    if integral and found.dtype.kind == "f":
+        found = np.array(value, object)  # integers beside floats, as they are
+    if found.dtype == object:
+        strange = [x for x in found.flat if not isinstance(x, int | float | np.integer | np.floating)]
+        if strange:
+            raise ValueError(f"{short_repr(strange[0])} is no number")
+    elif found.dtype.kind not in ("biufc" if wanted.kind == "c" else "biuf"):
+        raise ValueError(f"it is {found.dtype.name}")
+    try:
+        with np.errstate(all="ignore"):
+            made = found.astype(wanted)
+            lost = _is_lost(found, made, integral)
+    except (OverflowError, ValueError) as error:  # of Python's integers, infinity, NaN
+        raise ValueError(f"{dtype} does not hold it") from error
+    if lost.any():
+        raise ValueError(f"{dtype} does not hold {short_repr(found[lost].tolist()[0])}")
+    return made
+
+
+def _is_lost(found: np.ndarray, made: np.ndarray, integral: bool) -> Any:
+    if integral:
+        return made.astype(object) != found
+    return ~np.isfinite(made.astype(np.complex128)) & np.isfinite(found.astype(np.complex128))
 
 
 def zeros(dtype: str, sizes: tuple[int, ...] = ()) -> TensorProto:

@@ -9,9 +9,10 @@ import numpy as np
 
 from anydml.errors import InvalidInput, Problem, nearest, short_repr, type_name
 from anydml.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type, Value
+from anydml.onnx.arrays import of_numbers
 from anydml.onnx.providers.ort_values import content_of
 from anydml.onnx.serde.deserialize import Model
-from anydml.onnx.types import are_texts, dtype_name, numpy_type, onnx_name
+from anydml.onnx.types import are_texts, dtype_name, onnx_name
 from anydml.ops.dtypes import is_masked, native
 
 
@@ -58,19 +59,23 @@ def _of_bytes(value: np.ndarray) -> np.ndarray:
 def _of_lists(value: list[Any] | tuple[Any, ...], type: TensorType) -> Any:
     """An array, unless that would lose something."""
     try:
+        if type.dtype != "string":
+            return of_numbers(value, type.dtype)
         found = np.asarray(value)
-    except ValueError:  # of no shape
+    except ValueError:
         return value
-    if type.dtype == "string":  # numbers as Python writes them
-        texts = np.frompyfunc(str, 1, 1)(np.array(value, object)) if found.size else found.astype(object)
-        return texts if found.dtype.kind in "Ubiuf" else value
-    wanted = numpy_type(type.dtype)
-    if found.size and found.dtype.kind not in "biuf":
-        return value
-    with np.errstate(all="ignore"):
-        made = found.astype(wanted)
-    rounds = found.dtype.kind in "iuf" and wanted.kind not in "biu"
-    return made if rounds or (made == found).all() else value
+    texts = np.frompyfunc(str, 1, 1)(np.array(value, object)) if found.size else found.astype(object)
+    return texts if found.dtype.kind in "Ubiuf" else value  # numbers as Python writes them
+
+
+def _why_not(value: Any, dtype: str) -> str:
+    """What is wrong with lists that are no array; empty, of what is no list."""
+    try:
+        if isinstance(value, list | tuple) and dtype != "string":
+            of_numbers(value, dtype)
+    except ValueError as error:
+        return f"; {error}"
+    return ""
 
 
 def problems_of(value: Any, type: Type | None) -> list[Problem]:
@@ -90,11 +95,8 @@ def problems_of(value: Any, type: Type | None) -> list[Problem]:
             return []
         case TensorType(dtype, sizes):
             if not isinstance(value, np.ndarray) or is_masked(value):
-                return [
-                    Problem(
-                        "", f"expected an array of {dtype}, but got {type_name(value)}", "use np.array(...)"
-                    )
-                ]
+                message = f"expected an array of {dtype}, but got {type_name(value)}{_why_not(value, dtype)}"
+                return [Problem("", message, "use np.array(...)")]
             problems = []
             if dtype_name(value.dtype) != dtype:
                 problems.append(Problem("", f"expected {dtype}, but got {dtype_name(value.dtype)}"))

@@ -15,8 +15,9 @@ import numpy as np
 from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
 from anydml.ir.dims import Affine, Dim, Symbol, are_sizes
 from anydml.ir.graph import Constant, OptionalType, TensorType, Type, Value
+from anydml.onnx.arrays import of_numbers
 from anydml.onnx.serde.deserialize import Model
-from anydml.onnx.types import numpy_type
+from anydml.onnx.types import are_texts
 
 Shapes = Mapping[str, Sequence[int | str | None]]
 
@@ -171,18 +172,18 @@ def _content(value: Any, type: TensorType | None) -> tuple[np.ndarray | None, st
     """What an input is fixed to as an array of its type; or what is wrong with it."""
     if type is None:
         return None, "expected an input that is a tensor"
-    dtype = numpy_type(type.dtype) if type.dtype != "string" else np.dtype(object)
-    try:
-        given = np.asarray(value) if type.dtype != "string" else np.asarray(value, object)
-        array = given.astype(dtype)
-    except (TypeError, ValueError, OverflowError):
-        return None, f"expected {type.dtype}, but got {short_repr(value)}"
-    if type.dtype != "string" and (
-        given.dtype.kind in "OUS"
-        or (given.dtype.kind == "b" and type.dtype != "bool")
-        or not np.array_equal(array.astype(given.dtype), given)
-    ):
-        return None, f"expected {type.dtype}, but got {short_repr(value)}"
+    message = f"expected {type.dtype}, but got {short_repr(value)}"
+    if type.dtype == "string":
+        array = np.asarray(value, object)
+        if not are_texts(array):
+            return None, message
+    else:
+        try:
+            array = of_numbers(value, type.dtype)
+        except ValueError as error:
+            return None, f"{message}; {error}"
+        if type.dtype != "bool" and np.asarray(value).dtype == bool:
+            return None, message
     rank = None if type.sizes is None else len(type.sizes)
     if (
         rank is not None

@@ -111,9 +111,18 @@ def test_lists_are_arrays_where_they_fit():
         for found, wanted in zip(session.run(None, feed), theirs.run(None, feed), strict=True):
             assert found.dtype == wanted.dtype
             np.testing.assert_array_equal(found, wanted)
-    for wrong in ({"i": [1.5]}, {"i": [2**63]}, {"x": [["a", "b"]]}, {"s": [None]}, {"x": [[1], [2, 3]]}):
+    wrong = (
+        {"i": [1.5]},
+        {"i": [2**63]},
+        {"x": [["a", "b"]]},
+        {"s": [None]},
+        {"x": [[1], [2, 3]]},
+        {"x": [[1e300, 0]]},
+    )
+    for feeds in wrong:
         with pytest.raises(dml.InvalidInput, match=r"use np\.array"):
-            session.run(None, feed | wrong)
+            session.run(None, feed | feeds)
+    assert session.run(["j"], feed | {"i": [2**53 + 1, 1.0]})[0].tolist() == [-(2**53) - 1, -1]
 
 
 def test_a_scalar_may_have_any_shape():

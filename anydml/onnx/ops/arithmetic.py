@@ -90,9 +90,11 @@ def _pow(node: NodeView, a: Array, b: Array) -> Array:
 
 def _int_power(base: int, exponent: float) -> int:
     """Exact: a float64 just below the power would be cut off to the integer before it."""
-    if not 0 <= exponent < np.inf or exponent != int(exponent):
+    if not abs(exponent) < np.inf or exponent != int(exponent) or (base == 0 and exponent < 0):
         raise NotFoldable("a power of an integer that is none")
     whole = int(exponent)
+    if whole < 0:  # a fraction, cut off
+        return base ** (whole % 2) if abs(base) == 1 else 0
     result: int = base ** min(whole, 64 if abs(base) > 1 else 2 + whole % 2)  # 1, -1 and 0 come again
     return result
 

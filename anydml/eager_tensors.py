@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from inspect import Signature
-from itertools import combinations
 from typing import Any
 from weakref import WeakSet
 
@@ -29,7 +28,7 @@ from anydml.directml.arguments import (
 )
 from anydml.directml.type_inference import as_number
 from anydml.directml.validation import check
-from anydml.eager import asked_type, in_parameters, overlaps, to_array
+from anydml.eager import asked_type, in_parameters, to_array
 from anydml.errors import InvalidInput, InvalidOperator, Problem, counted
 from anydml.expression import Expression
 from anydml.heavy import implementation_of
@@ -45,7 +44,7 @@ from anydml.runtime.arguments import an_argument, an_object
 from anydml.runtime.call import KnownCall
 from anydml.runtime.known_launch import launched_again
 from anydml.runtime.launch import Watched, apply_activation, watched
-from anydml.runtime.memory import size_problem
+from anydml.runtime.memory import overlap_among, size_problem
 from anydml.runtime.threads import default_threads
 from anydml.templates import Behind, refuse_out, written_out
 
@@ -443,7 +442,7 @@ def _targets(operator: Operator, out: Any, outputs: Mapping[str, TensorDesc]) ->
         elif y.size and not y.flags.c_contiguous and _overlaps_itself(y):
             message = "expected every element in its own place, but the array overlaps itself"
             problems.append(Problem(where, message))
-    if not problems and any(overlaps(x, y) for x, y in combinations(given, 2)):
+    if not problems and overlap_among(given):
         problems.append(Problem(f"{operator.name}: out", "expected arrays apart, but got an overlap"))
     if problems:
         raise InvalidInput(*problems)

@@ -30,13 +30,12 @@ from anydml.errors import (
     raise_out_of_memory,
     short_repr,
     translate_memory_error,
-    type_name,
 )
 from anydml.ir.graph import Value
 from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, RecentModels, Settings
 from anydml.onnx.execute.program import Program
 from anydml.onnx.execute.steps import Plan
-from anydml.onnx.feeds import as_array, check_call, checked, is_text
+from anydml.onnx.feeds import as_array, check_call, check_places, checked, is_text
 from anydml.onnx.inference_session import InferenceSessionMethods, NodeArg, Providers
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
@@ -231,18 +230,10 @@ class Session(InferenceSessionMethods):
             outputs: arrays that the outputs of these names are written to, of their types and shapes.
 
         Raises:
-            InvalidInput: as `run`; or an output that is unknown, or no array that can be written to.
+            InvalidInput: as `run`; or an output that is unknown, no array that can be written to, or shares
+                memory with another one.
         """
-        problems = []
-        for name, y in (outputs or {}).items():
-            if name not in self._outputs:
-                message = f"expected a name of an output, but got {short_repr(name)}"
-                problems.append(Problem("outputs", message, nearest(name, self._outputs)))
-            elif not isinstance(y, np.ndarray) or not y.flags.writeable:
-                message = f"expected an array to write to, but got {type_name(y)}"
-                problems.append(Problem(f"output {name!r}", message))
-        if problems:
-            raise InvalidInput(*problems)
+        check_places(outputs or {}, self._outputs)
         places = {self._outputs[name]: y for name, y in (outputs or {}).items()}
         model, program, conditions = self._fed(inputs)
         names = [i.name for i in model.inputs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from anydml.onnx.providers.ort_values import content_of
 from anydml.onnx.serde.deserialize import Model
 from anydml.onnx.types import are_texts, dtype_name, onnx_name
 from anydml.ops.dtypes import is_masked, native
+from anydml.runtime.memory import overlap_among
 
 
 def as_array(value: Any, type: Type | None) -> Any:
@@ -152,3 +153,25 @@ def check_call(output_names: object, input_feed: object) -> None:
     if output_names is not None and (isinstance(output_names, str) or not isinstance(output_names, Sequence)):
         message = f"expected a list of names, but got {short_repr(output_names)}"
         raise InvalidInput(Problem("outputs", message))
+
+
+def check_places(outputs: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Whether results can be written to these arrays, which outputs are to have.
+
+    Raises:
+        InvalidInput: all that is wrong with them.
+    """
+    problems = []
+    for name, y in outputs.items():
+        where = f"output {name!r}"
+        if name not in known:
+            message = f"expected a name of an output, but got {short_repr(name)}"
+            problems.append(Problem("outputs", message, nearest(name, known)))
+        elif not isinstance(y, np.ndarray):
+            problems.append(Problem(where, f"expected an array to write to, but got {type_name(y)}"))
+        elif not y.flags.writeable:
+            problems.append(Problem(where, "expected a writable array, but got a read-only one"))
+    if not problems and overlap_among(outputs.values()):
+        problems.append(Problem("outputs", "expected arrays apart, but got an overlap"))
+    if problems:
+        raise InvalidInput(*problems)

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from anydml.errors import Problem
 from anydml.runtime import control_groups
+from anydml.runtime.addresses import address
 
 
 @cache
@@ -39,6 +41,33 @@ def size_problem(where: str, dtype: str, sizes: Sequence[int], itemsize: int) ->
 def is_memory_of(y: np.ndarray, x: Any) -> bool:
     """Whether an array has the very memory of another one."""
     return isinstance(x, np.ndarray) and x.nbytes == y.nbytes > 0 and x.ctypes.data == y.ctypes.data
+
+
+def overlaps(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether two arrays share memory; a case too intricate to decide counts as shared."""
+    if not np.may_share_memory(x, y):
+        return False
+    try:
+        return np.shares_memory(x, y, max_work=100_000)  # type: ignore[arg-type]  # NumPy's stub knows two values
+    except np.exceptions.TooHardError:
+        return True
+
+
+def overlap_among(arrays: Iterable[np.ndarray]) -> bool:
+    """Whether any two of the arrays share memory."""
+    bounds = sorted(((*_bounds(x), x) for x in arrays), key=lambda b: b[:2])
+    for k, (_, end, x) in enumerate(bounds):
+        for start, _, y in bounds[k + 1 :]:
+            if start >= end:
+                break
+            if overlaps(x, y):
+                return True
+    return False
+
+
+def _bounds(x: np.ndarray) -> tuple[int, int]:
+    """Where its memory begins and ends. NumPy's takes ten times as long."""
+    return (address(x), address(x) + x.nbytes) if x.flags.c_contiguous else byte_bounds(x)
 
 
 def kept_in_place(array: object) -> list[weakref.ref[Any]]:

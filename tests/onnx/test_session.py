@@ -111,17 +111,10 @@ def test_lists_are_arrays_where_they_fit():
         for found, wanted in zip(session.run(None, feed), theirs.run(None, feed), strict=True):
             assert found.dtype == wanted.dtype
             np.testing.assert_array_equal(found, wanted)
-    wrong = (
-        {"i": [1.5]},
-        {"i": [2**63]},
-        {"x": [["a", "b"]]},
-        {"s": [None]},
-        {"x": [[1], [2, 3]]},
-        {"x": [[1e300, 0]]},
-    )
-    for feeds in wrong:
+    wrong = {"i": ([1.5], [2**63]), "x": ([["a", "b"]], [[1], [2, 3]], [[1e300, 0]]), "s": ([None],)}
+    for name, value in ((n, v) for n, values in wrong.items() for v in values):
         with pytest.raises(dml.InvalidInput, match=r"use np\.array"):
-            session.run(None, feed | feeds)
+            session.run(None, feed | {name: value})
     assert session.run(["j"], feed | {"i": [2**53 + 1, 1.0]})[0].tolist() == [-(2**53) - 1, -1]
 
 
@@ -186,7 +179,11 @@ def test_what_bound_arrays_contain_may_change():
     [
         ({"yy": np.zeros(1)}, "expected a name of an output, but got 'yy'"),
         ({"y": [1, 2]}, "output 'y': expected an array to write to, but got list"),
-        ({"y": np.broadcast_to(np.float32(1), (2, 3))}, "output 'y': expected an array to write to"),
+        (
+            {"y": np.broadcast_to(np.float32(1), (2, 3))},
+            "output 'y': expected a writable array, but got a read",
+        ),
+        ({"y": X, "z": X[:1]}, "outputs: expected arrays apart, but got an overlap"),
     ],
 )
 def test_outputs_that_cannot_be_bound(outputs, message):

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from importlib import import_module
-from typing import ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import ClassVar, ParamSpec, TypeVar
 
 from anydml.dataclass import dataclass
 
@@ -108,18 +108,18 @@ def translate_memory_error(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def told(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             return function(*args, **kwargs)
+        except OutOfMemory:
+            raise
         except MemoryError as error:
-            raise_out_of_memory(error)
+            raise out_of_memory(error) from error
 
     return told
 
 
-def raise_out_of_memory(error: MemoryError) -> NoReturn:
-    """Raise it as an error of ours; as it is, if it is one."""
-    if isinstance(error, OutOfMemory):
-        raise error
+def out_of_memory(error: MemoryError) -> OutOfMemory:
+    """It as an error of ours."""
     message = f"expected as much memory as is needed, but there is no more {error}".rstrip()
-    raise OutOfMemory(Problem("", message)) from error
+    return OutOfMemory(Problem("", message))
 
 
 _SIGNALS = tuple(map(int, signal.valid_signals()))

@@ -27,7 +27,7 @@ from anydml.errors import (
     Problem,
     cannot_leave,
     nearest,
-    raise_out_of_memory,
+    out_of_memory,
     short_repr,
     translate_memory_error,
 )
@@ -274,11 +274,12 @@ class Session(InferenceSessionMethods):
             results = None if entry is None else entry(input_feed)
             if results is None:
                 results = self._results(input_feed)
-        except MemoryError as error:
-            raise_out_of_memory(error)
         except AnyDMLError as error:
             become_theirs(error)
             raise
+        except MemoryError as error:
+            become_theirs(ours := out_of_memory(error))
+            raise ours from error
         return results if places is None else [results[k] for k in places]
 
     def _unknown_outputs(self, names: Sequence[object]) -> InvalidInput:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anydml.errors import ExecutionFailed, InvalidModel, Problem, Unsupported, by_a_handler
+from anydml.errors import InvalidModel, OutOfMemory, Problem, Unsupported, by_a_handler
 from anydml.ir.graph import Graph, If, Node, OnnxOp, TensorType, Value
 from anydml.ir.names import Names
 from anydml.onnx.providers.onnxruntime import may_have
@@ -18,7 +18,7 @@ def check_sizes(graph: Graph) -> None:
     """Refuse a plan that is known to need more memory than there is.
 
     Raises:
-        ExecutionFailed: names the node and its output.
+        OutOfMemory: names the node and its output.
     """
     for node in graph.nodes:
         for value in node.writes:
@@ -29,7 +29,7 @@ def check_sizes(graph: Graph) -> None:
                     f"output {value.name!r} of {node.label}", dtype, sizes, numpy_type(dtype).itemsize
                 )
                 if problem is not None:
-                    raise ExecutionFailed(problem)
+                    raise OutOfMemory(problem)
 
 
 def check_operators(graph: Graph, custom: bool) -> None:

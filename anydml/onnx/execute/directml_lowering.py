@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from anydml.dataclass import dataclass
-from anydml.errors import ExecutionFailed, Problem
+from anydml.errors import ExecutionFailed, OutOfMemory, Problem
 from anydml.ir.graph import Constant, DirectMLGraph, DirectMLNode, If, Node, TensorType, Value
 from anydml.onnx.execute.reductions import Reduction
 from anydml.onnx.execute.turns import Turn
@@ -213,12 +213,12 @@ class _Lowering:
 
 
 def _result(node: Node, dtype: str, sizes: Shape) -> Value:
-    """What a node makes. Raises ExecutionFailed if that is larger than the memory."""
+    """What a node makes. Raises OutOfMemory if that is larger than there is."""
     (output,) = node.writes
     result = Value(output.name, _packed_desc(_label(dtype), sizes))
     itemsize = np.dtype(result.tensor.dtype).itemsize
     if problem := size_problem(f"output {output.name!r} of {node.label}", dtype, sizes, itemsize):
-        raise ExecutionFailed(problem)
+        raise OutOfMemory(problem)
     return result
 
 

@@ -85,7 +85,7 @@ class RegionStep:
         try:
             results = self.call(values)
         except RegionFailed as failure:
-            raise ExecutionFailed(Problem(self._place(failure.node), failure.message)) from failure
+            raise failure.told_of(self._place(failure.node)) from failure
         for k, rank in self._told:
             if results[k].ndim != rank:
                 raise RanksDiffer([n for n in every_node(self.nodes) if isinstance(n, Node)])
@@ -106,7 +106,7 @@ class RegionStep:
         try:
             results: list[Any] = run(inputs, outputs)
         except RegionFailed as failure:
-            raise ExecutionFailed(Problem(self._place(failure.node), failure.message)) from failure
+            raise failure.told_of(self._place(failure.node)) from failure
         return results
 
     @cached_property
@@ -149,7 +149,7 @@ class RuleStep:
         try:
             results = self.rule([slots[k] for k in self.reads])
         except RegionFailed as failure:
-            raise ExecutionFailed(Problem(self.node.label, failure.message)) from failure
+            raise failure.told_of(self.node.label) from failure
         for k, result in zip(self.writes, results, strict=True):
             slots[k] = result
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from anydml.dataclass import dataclass, field
-from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Graph, If, Node, TensorType, Value
 from anydml.onnx.execute.steps import MAX_KERNEL_SHAPES, Shape
 from anydml.onnx.providers.provider import RegionFailed
@@ -37,7 +36,7 @@ class ViewStep:
         try:
             sizes = self.sizes(x)
         except RegionFailed as failure:
-            raise ExecutionFailed(Problem(self.node.label, failure.message)) from failure
+            raise failure.told_of(self.node.label) from failure
         if len(self._known) >= MAX_KERNEL_SHAPES:
             self._known.clear()
         self._known[x.shape] = sizes

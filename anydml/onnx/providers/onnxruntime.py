@@ -407,7 +407,10 @@ def _region_failed(error: Exception) -> RegionFailed:
     """What onnxruntime raised; with the number of the node that failed: of those in each other, the
     innermost."""
     found = re.findall(r"Name:'(\d+)'", str(error))
-    return RegionFailed(int(found[-1]) if found else None, first_line(error))
+    node, said = int(found[-1]) if found else None, first_line(error)
+    if "Failed to allocate memory" in said or "bad allocation" in said or "bad_alloc" in said:
+        return RegionFailed(node, f"there is no more memory: {said.rpartition(') ')[2]}", memory=True)
+    return RegionFailed(node, said)
 
 
 OLDEST_NEWEST = 21

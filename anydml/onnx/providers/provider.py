@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from anydml.dataclass import dataclass
+from anydml.errors import ExecutionFailed, OutOfMemory, Problem
 from anydml.ir.graph import Constant, Node, OnnxOp
 from anydml.onnx.protos import TypeProto
 
@@ -62,9 +63,14 @@ class Region:
 class RegionFailed(Exception):
     """A node of a region failed while it ran: its place, if the library tells it."""
 
-    def __init__(self, node: int | None, message: str) -> None:
-        super().__init__(node, message)
-        self.node, self.message = node, message
+    def __init__(self, node: int | None, message: str, memory: bool = False) -> None:
+        """`memory`: there was not as much as it needed."""
+        super().__init__(node, message, memory)
+        self.node, self.message, self._error = node, message, OutOfMemory if memory else ExecutionFailed
+
+    def told_of(self, where: str) -> ExecutionFailed:
+        """The error for whoever ran the model; `where` names the node."""
+        return self._error(Problem(where, self.message))
 
 
 class RegionEnded(Exception):

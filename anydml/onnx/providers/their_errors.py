@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from onnxruntime.capi import onnxruntime_pybind11_state as theirs
 
-from anydml.errors import AnyDMLError, ExecutionFailed, InvalidInput, InvalidModel, Unsupported
+from anydml.errors import AnyDMLError, ExecutionFailed, InvalidInput, InvalidModel, OutOfMemory, Unsupported
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -34,6 +34,7 @@ _BOTH: dict[type[Exception], Any] = {
     InvalidInput: _both(InvalidInput, "InvalidArgument", also=RuntimeError),  # as bindings raise it
     InvalidModel: _both(InvalidModel, "InvalidGraph", "InvalidProtobuf", "InvalidArgument", "Fail"),
     ExecutionFailed: _both(ExecutionFailed, "RuntimeException", "InvalidArgument", "Fail"),
+    OutOfMemory: _both(OutOfMemory, "RuntimeException", "Fail"),
     Unsupported: _both(Unsupported, "NotImplemented", "InvalidGraph", "Fail"),
 }
 """Which of onnxruntime's classes tells the same; where it has several for one of ours, all of them."""

@@ -118,11 +118,10 @@ def _sum_of(change: Callable[[Array], Array]) -> tuple[Reduce, Reduce]:
 
 
 def _float_mean(data: Array, axes: Axes) -> Array:
+    """Of nothing ONNX leaves it open; 0, as with onnxruntime."""
     count = _count(data, axes)
     wide = widen(data)
     total = _float_sum(wide, axes)
-    if count == 0 and total.size:
-        raise NotFoldable("the mean of nothing")
     if (np.isinf(total) & np.isfinite(wide).all(axes, keepdims=True)).any():
         raise NotFoldable("a mean whose sum overflows")
     mean: Array = total / max(count, 1)
@@ -134,8 +133,6 @@ def _integer_mean(data: Array, axes: Axes) -> Array:
     count = max(_count(data, axes), 1)
     wide = data if data.dtype.itemsize == 8 else data.astype(np.int64)
     total = _integer_sum(wide, axes)
-    if data.size == 0 and total.size:
-        raise NotFoldable("the mean of nothing")
     quotient: Array = total // total.dtype.type(count)
     quotient += ((total < 0) & (quotient * count != total)).astype(total.dtype)
     return quotient.astype(data.dtype)
@@ -192,7 +189,9 @@ def _integer_log_sum_exp(data: Array, axes: Axes) -> Array:
 
 
 def _to_integers(result: Array, data: Array) -> Array:
-    """As integers. Below zero some cut off and some round down; of nothing there is no logarithm."""
+    """As integers. Below zero some cut off and some round down; that of nothing is the least there is."""
+    if data.dtype.kind == "i" and not data.size:
+        return np.full(result.shape, np.iinfo(data.dtype).min, data.dtype)
     if not (result >= 0).all():
         raise NotFoldable("a logarithm that no integer of this type stands for, or more than one")
     return result.astype(data.dtype)

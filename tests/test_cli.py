@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from anydml.cli.main import cli, main
 from anydml.errors import InvalidInput
+from anydml.ops.catalog import CATALOG
 from tests.test_dxdispatch import model as dispatch_model
 from tests.test_dxdispatch import written
 
@@ -274,6 +275,19 @@ def test_operators_emits_code():
     assert "output = max(input, 0)" in run("operators", "relu", "--emit", "text").output
     assert "define void @row" in run("operators", "relu", "--emit", "llvm").output
     assert "row:" in run("operators", "relu", "--emit", "asm").output
+
+
+def test_operators_emits_the_kernels_of_whole_tensors():
+    assert run("operators", "average_pooling", "--emit", "llvm").output.count("define void @row") == 1
+    assert "row:" in run("operators", "gemm", "--emit", "asm").output
+    assert run("operators", "LSTM", "--emit", "llvm").output == "; step 1: LSTM, computed by NumPy\n"
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_operators_emits_all_of_them(part):
+    for operator in CATALOG[part::8]:
+        told = run("operators", operator.name, "--emit", "llvm").output
+        assert "define void @row" in told or "computed by NumPy" in told or "computed by onnxruntime" in told
 
 
 def test_an_unknown_operator_is_told():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
+from typing import Any
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
@@ -17,7 +20,7 @@ from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
 from anydml.ops.catalog import BY_NAME, CATALOG
 from anydml.ops.document import markdown, types_in_words
 from anydml.ops.enums import FeatureLevel, OperatorType, short_name
-from anydml.ops.opdef import ONE, Operator
+from anydml.ops.opdef import ONE, Operand, Operator
 
 
 def _complete_operator(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -100,12 +103,34 @@ def _operator(name: str) -> Operator:
 
 
 def _example_graph(operator: Operator) -> CompiledGraph:
-    """The operator alone, over its example's types and rows of 1024."""
+    """The operator alone, over its example's types: element by element over rows of 1024, others over the
+    example's sizes."""
     graph = GraphBuilder()
-    given = []
-    for operand, content in zip(operator.inputs, operator.example.inputs, strict=True):
-        sizes = [1, 1] if operand.sizes == ONE else [64, 1024]
+
+    def tensor(operand: Operand, content: Any, name: str) -> Any:
         dtype = operator.example_type(operand.dtype)
-        given.append(None if content is None else graph.input(operand.parameter, dtype, sizes))
-    function = getattr(anydml, operator.function)
-    return graph.compile({operator.outputs[0].parameter: function(*given, **operator.example.attributes)})
+        if operator.scalar is not None:
+            return graph.input(name, dtype, [1, 1] if operand.sizes == ONE else [64, 1024])
+        if operand.array:
+            return [graph.input(f"{name}_{k}", dtype, np.shape(one)) for k, one in enumerate(content)]
+        return graph.input(name, dtype, np.shape(content)) if np.ndim(content) else content
+
+    given = [
+        None if content is None else tensor(operand, content, operand.parameter)
+        for operand, content in zip(operator.inputs, operator.example.inputs, strict=True)
+    ]
+    bound = signature(getattr(anydml, operator.function)).bind(*given, **operator.example.attributes)
+    bound.apply_defaults()
+    if operator.scalar is not None:
+        results = getattr(anydml, operator.function)(*bound.args, **bound.kwargs)
+    else:
+        results = graph.record_tensors(
+            operator,
+            {n: x for n, x in bound.arguments.items() if n not in ("out", "output_data_type")},
+            bound.arguments.get("output_data_type"),
+        )
+    every = results if isinstance(results, tuple) else (results,)
+    names = [o.parameter for o in operator.outputs]
+    if operator.outputs[0].array:
+        names = [f"{names[0]}_{k}" for k in range(len(every))]
+    return graph.compile({n: y for n, y in zip(names, every, strict=True) if y is not None})

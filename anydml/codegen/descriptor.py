@@ -90,3 +90,8 @@ class DescriptorTemplate:
 def template_of(descriptor: array[int], operands: int) -> DescriptorTemplate:
     """What is left of a descriptor without the addresses of so many operands."""
     return DescriptorTemplate(descriptor[:ADDRESSES], descriptor[ADDRESSES + operands :])
+
+
+def body_of(descriptor: array[int]) -> int:
+    """The address of the kernel's body that it runs."""
+    return Fields(*descriptor[:ADDRESSES]).kernel

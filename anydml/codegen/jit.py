@@ -216,6 +216,21 @@ def compile_ir(text: str, symbols: Iterable[str], *, level: int = 2) -> list[int
         return [code.address(name) for name in symbols]
 
 
+_bodies: dict[int, Callable[[], str]] = {}
+
+
+def compile_body(text: Callable[[], str]) -> int:
+    """The address of a kernel's body, for good; `text` gives its module, whenever it is asked for."""
+    (address,) = compile_ir(text(), ["row"])
+    _bodies[address] = text
+    return address
+
+
+def body_at(address: int) -> str:
+    """The module of the kernel's body that lies there."""
+    return _bodies[address]()
+
+
 _in_use: WeakValueDictionary[str, Code] = WeakValueDictionary()
 
 

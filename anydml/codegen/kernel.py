@@ -14,7 +14,7 @@ from math import prod
 from anydml.codegen.compiling import compiling
 from anydml.codegen.descriptor import Fields, template_of, write_descriptor
 from anydml.codegen.group import Access, Hold, KernelSpec, KernelVariant
-from anydml.codegen.jit import HAS_CLOCK, compile_ir, host
+from anydml.codegen.jit import HAS_CLOCK, compile_body, host
 from anydml.codegen.kernel_body import kernel_body
 from anydml.codegen.loop_dims import collapse
 from anydml.codegen.register_rows import registers_of
@@ -66,7 +66,7 @@ def kernel_address(group: KernelSpec, shape: KernelVariant) -> int:
         with compiling.lock:
             address = group.rows.get(shape)
             if address is None:
-                (address,) = compile_ir(kernel_body(group, shape, host()), ["row"])
+                address = compile_body(lambda: kernel_body(group, shape, host()))
                 group.rows[shape] = address
     return address
 

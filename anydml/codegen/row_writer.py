@@ -9,7 +9,7 @@ from typing import Any
 
 from anydml.codegen.compiling import compiling
 from anydml.codegen.emit import Emitter
-from anydml.codegen.jit import compile_ir, host
+from anydml.codegen.jit import compile_body, host
 from anydml.codegen.llvm_types import element_type, value_type
 from anydml.codegen.target import Target
 from anydml.ops.dtypes import SIGNED, SIZE, ScalarType
@@ -183,5 +183,4 @@ def body_text(writer: Writer, spec: Hashable, target: Target) -> str:
 def body_address(writer: Writer, spec: Hashable) -> int:
     """The compiled kernel body."""
     with compiling.lock:
-        (address,) = compile_ir(body_text(writer, spec, host()), ["row"])
-    return address
+        return compile_body(lambda: body_text(writer, spec, host()))

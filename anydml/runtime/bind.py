@@ -195,11 +195,13 @@ class Compiled:
         parts = []
         for k, step in enumerate(self._plan.steps, start=1):
             if isinstance(step, TensorStep):
-                how = step.computed_by(self._implement, self._threads)
+                codes = step.code(self._implement, self._threads)
+                how = step.computed_by(self._implement, self._threads, launches=bool(codes))
                 parts.append(f"; step {k}: {step.operator.name}, computed by {how}")
-                continue
-            code = step.code()
-            parts.append(f"; kernel {k}\n{code if form == 'llvm' else assembly(code)}")
+            else:
+                parts.append(f"; kernel {k}")
+                codes = [step.code()]
+            parts += codes if form == "llvm" else map(assembly, codes)
         return "\n".join(parts)
 
     def _pin(

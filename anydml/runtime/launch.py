@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeVar
@@ -11,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anydml.codegen.compiling import uninterrupted
-from anydml.codegen.descriptor import DescriptorTemplate, template_of
+from anydml.codegen.descriptor import DescriptorTemplate, body_of, template_of
 from anydml.codegen.group import KernelSpec
-from anydml.codegen.jit import driver
+from anydml.codegen.jit import body_at, driver
 from anydml.codegen.kernel import MemoryOperand, group, make_descriptor, packed_descriptor, streams
 from anydml.codegen.python_objects import DATA
 from anydml.dataclass import dataclass
@@ -58,10 +59,12 @@ def launch(kernel: KernelSpec, arrays: Sequence[Array], threads: int | None = No
             fields = [id(a) + DATA for a in arrays]
             descriptor = packed_descriptor(kernel, size, fields, pool=pool.address, threads=count)
             driver().run_arrays(descriptor.buffer_info()[0], len(fields))
+            _ran(descriptor)
             return
     operands = [MemoryOperand(address(a), a.strides) for a in arrays]
     descriptor = make_descriptor(kernel, shape, operands, pool=pool.address, threads=count)
     driver().run(descriptor.buffer_info()[0])
+    _ran(descriptor)
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class _Watching(threading.local):
         self.seen: list[Watched] | None = None
         self.runs = True
         self.between: list[Array] = []
+        self.bodies: dict[int, None] | None = None
 
 
 _watching = _Watching()
@@ -100,6 +104,22 @@ def watched(compute: Callable[[], T], runs: bool = True) -> tuple[T, list[Watche
         return compute(), _watching.seen
     finally:
         _watching.seen, _watching.runs, _watching.between = before
+
+
+@uninterrupted
+def kernels_of(compute: Callable[[], object]) -> list[str]:
+    """The code of the kernels that `compute` launches, in LLVM's intermediate language."""
+    _watching.bodies = {}
+    try:
+        compute()
+        return [body_at(address) for address in _watching.bodies]
+    finally:
+        _watching.bodies = None
+
+
+def _ran(descriptor: array[int]) -> None:
+    if _watching.bodies is not None:
+        _watching.bodies[body_of(descriptor)] = None
 
 
 def between(x: Array) -> Array:
@@ -161,6 +181,7 @@ class RepeatedLaunch:
             return None
         descriptor = template.at([id(a) + DATA for a in arrays])
         driver().run_arrays(descriptor.buffer_info()[0], len(arrays))
+        _ran(descriptor)
         return template
 
     def _known_template(

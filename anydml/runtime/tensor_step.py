@@ -17,7 +17,7 @@ from anydml.ops.dtypes import INT4, NUMPY, UINT4
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.known_launch import bound_launches
-from anydml.runtime.launch import Array, NotAlone, apply_activation, watched
+from anydml.runtime.launch import Array, NotAlone, apply_activation, kernels_of, watched
 
 Implement = Callable[
     [Operator, Mapping[str, TensorDesc], Mapping[str, Any], "int | None"], Implementation | None
@@ -45,9 +45,14 @@ class TensorStep:
         return sum(map(reach, self.values))
 
     def bind(
-        self, memory: Mapping[Value, Array], implement: Implement | None, threads: int | None
+        self,
+        memory: Mapping[Value, Array],
+        implement: Implement | None,
+        threads: int | None,
+        by_launches: bool = True,
     ) -> Callable[[], None] | BoundLaunches:
-        """What computes the step in memory (flat arrays of bytes, by value): launches, or a function."""
+        """What computes the step in memory (flat arrays of bytes, by value): a function, or launches, if
+        there is nothing else to it and they may be."""
         node = self.node
         inputs: dict[str, Array] = {}
         packed: dict[str, tuple[Array, TensorType]] = {}
@@ -65,7 +70,7 @@ class TensorStep:
             if takes_results(y, [memory[v] for v in (*node.reads, *node.writes) if v is not outputs[n]])
         }
         computed = self._computation(implement, threads)
-        if self._may_be_launches and not packed and direct.keys() == outputs.keys():
+        if by_launches and self._may_be_launches and not packed and direct.keys() == outputs.keys():
             launched = _as_launches(computed, inputs, direct)
             if launched is not None:
                 return launched
@@ -99,12 +104,20 @@ class TensorStep:
             self._computed = Computation(self.operator, descs, self.node.attributes, by, apply_activation)
         return self._computed
 
-    def computed_by(self, implement: Implement | None, threads: int | None) -> str:
-        """Whose code computes it, in words."""
+    def computed_by(self, implement: Implement | None, threads: int | None, launches: bool) -> str:
+        """Whose code computes it, in words; `launches`: whether it came to launches of kernels."""
         by = self._computation(implement, threads).by
         if getattr(by or self.operator.compute, "holds_session", False):
             return "onnxruntime"
+        if by and not launches:
+            return "NumPy, at these sizes and strides"
         return "kernels of its own" if by else "NumPy"
+
+    def code(self, implement: Implement | None, threads: int | None) -> list[str]:
+        """Its kernels' code for this machine, in LLVM's intermediate language: those that run it on zeros."""
+        memory = {v: np.zeros(reach(v), np.uint8) for v in self.values}
+        run = self.bind(memory, implement, threads, by_launches=False)
+        return [] if isinstance(run, BoundLaunches) else kernels_of(run)
 
     def describe(self, names: Sequence[str]) -> list[str]:
         """What it does, for `explain`."""

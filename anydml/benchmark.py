@@ -147,8 +147,6 @@ def _inputs(
 
 def _peer(model: ModelSource, given: Mapping[str, Any], threads: int) -> Callable[[], object] | None:
     proto, _, folder, _, typed = read_typed(model, OnnxRuntime())
-    if folder is not None and proto.ByteSize() and any(t.data_location for t in proto.graph.initializer):
-        return None  # its data is elsewhere, where the bytes alone do not lead
     names = tuple(given)
     without = list(fatal_optimisations(typed.nodes, typed.constants))
     values = list(given.values())

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 import anydml
 from anydml.codegen import jit
 from anydml.onnx.execute import native
-from anydml.onnx.execute.native import PLAIN_NODES, PLAIN_WORK
+from anydml.onnx.execute.native import MAX_PLAIN_WORK, PLAIN_NODES
 
 RUNS, ON_DISK = 5, 2
 
@@ -132,10 +132,32 @@ def test_what_a_run_gives_is_the_callers():
 def test_larger_ones_are_left_to_libraries(model):
     session = anydml.load(model)
     width = model.graph.input[0].type.tensor_type.shape.dim[1].dim_value
-    n = 1 if width < 100 else 1 + 8 * PLAIN_WORK // width**2
+    n = 1 if width < 100 else 1 + 8 * MAX_PLAIN_WORK // width**2
     for _ in range(2 * RUNS):
         check(session, model, fed(n, width))
     assert not is_program(session)
+
+
+@pytest.mark.parametrize(
+    ("node", "rows", "as_program"),
+    [
+        ("Add (x, x)", 256, True),
+        ("Tanh (x)", 512, False),
+        ("Softmax (x)", 32, True),
+        ("Softmax (x)", 256, False),
+        ("MatMul (x, w)", 8, True),
+        ("MatMul (x, w)", 64, False),
+    ],
+)
+def test_what_takes_no_longer_than_a_call_of_a_library(node, rows, as_program):
+    """An element of a softmax takes seven times as long as one of a sum."""
+    head = '<ir_version: 8, opset_import: ["": 17]> m (float[n,256] x) => (float[n,256] y)'
+    model = onnx.parser.parse_model(f"{head} {{ y = {node} }}")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((256, 256), np.float32), "w"))
+    session, x = anydml.load(model), np.ones((rows, 256), np.float32)
+    for _ in range(2 * RUNS):
+        session.run(None, {"x": x})
+    assert is_program(session) == as_program
 
 
 def test_quantized_ones_are_left_to_libraries():

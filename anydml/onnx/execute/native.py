@@ -16,6 +16,7 @@ from anydml.codegen.program.refusal import NotNative
 from anydml.dataclass import dataclass, replace
 from anydml.errors import ExecutionFailed, Problem
 from anydml.ir.graph import Graph, If, Node, Value, walk
+from anydml.onnx.execute.cost_model import program_seconds
 from anydml.onnx.execute.directml_lowering import may_have_form
 from anydml.onnx.execute.native_writer import type_of, write_graph
 from anydml.onnx.execute.partition import ProviderRegistry
@@ -36,8 +37,12 @@ written so quickly that a first run waits for it, if its code is on disk."""
 MAX_WORK, AUTO_WORK, MAX_WORK_PER_NODE = 1 << 20, 1 << 16, 1 << 12
 """Elements computed, those of loops once, eight multiplications and additions being one: beyond, libraries
 and kernels with threads do better, though they have a call for each node."""
-PLAIN_NODES, PLAIN_WORK = 64, 1 << 14
-"""Of graphs without control flow: beyond, a library's call is little beside what it computes."""
+PLAIN_NODES, PLAIN_WORK, MAX_PLAIN_WORK = 64, 1 << 14, 1 << 17
+"""Of graphs without control flow: beyond, a library's call is little beside what it computes. The last where
+all sizes are known, and it takes no longer than that."""
+LIBRARY_SECONDS, LIBRARY_SECONDS_PER_NODE = 14e-6, 0.5e-6
+"""Of a library's call, whatever it computes."""
+SHARE_OF_ONE_THREAD = 1.9
 PLAIN_RUNS, PLAIN_RUNS_ON_DISK = 1000, 100
 """Until so many runs, that takes less time than to make a program; or to write one whose code is there."""
 MAX_INSTRUCTIONS, AUTO_INSTRUCTIONS = 40_000, 15_000
@@ -142,7 +147,8 @@ def native_step(
     most = PLAIN_NODES if plain else AUTO_NODES if unasked else MAX_NODES
     if count > most:
         raise NotNative(f"more than {most} nodes")
-    work = PLAIN_WORK if plain else (AUTO_WORK if unasked else MAX_WORK) + MAX_WORK_PER_NODE * count
+    most = (AUTO_WORK if unasked else MAX_WORK) + MAX_WORK_PER_NODE * count
+    work = _plain_work(graph, libraries.threads) if plain else most
     _screen(graph, work)
     builder = partial(program.ProgramBuilder, host(), AUTO_INSTRUCTIONS if unasked else MAX_INSTRUCTIONS)
     seen = {v: feeds[k].sizes for v, k in zip(graph.inputs, fed, strict=True)}
@@ -178,17 +184,34 @@ def runs_before(on_disk: bool) -> int:
     return PLAIN_RUNS_ON_DISK if on_disk else PLAIN_RUNS
 
 
-def may_be_plain(graph: Graph) -> bool:
+def may_be_plain(graph: Graph, threads: int) -> bool:
     """Whether a graph without control flow is small, and of what programs have. Between quantized tensors a
     library computes with integers, and so with other roundings."""
     quantized = any(n.is_onnx("DequantizeLinear") for n in graph.nodes if isinstance(n, Node))
     if quantized or len(graph.nodes) > PLAIN_NODES:
         return False
     try:
-        _screen(graph, PLAIN_WORK)
+        _screen(graph, _plain_work(graph, threads))
     except NotNative:
         return False
     return True
+
+
+def _plain_work(graph: Graph, threads: int) -> int:
+    """How much a program of a graph without control flow may do; `threads`: of libraries.
+
+    Raises:
+        NotNative: it would take longer than libraries' calls.
+    """
+    seconds = program_seconds(graph.nodes)
+    if seconds is None:
+        return PLAIN_WORK
+    most = LIBRARY_SECONDS + LIBRARY_SECONDS_PER_NODE * len(graph.nodes)
+    if threads == 1:  # then a library takes as long for the rest
+        most *= SHARE_OF_ONE_THREAD
+    if seconds > most:
+        raise NotNative("more work than a library's call is worth")
+    return MAX_PLAIN_WORK
 
 
 def _room(size: int, spare: int) -> int:

@@ -294,7 +294,7 @@ class Program:
         """The plan of the first run; and what makes better ones of code."""
         feeds = self._feeds(guards, values)
         plain = self._plain and self.libraries.native is None and feeds is not None
-        if plain and (self.libraries.at_once or not may_be_plain(special)):
+        if plain and (self.libraries.at_once or not may_be_plain(special, self.libraries.threads)):
             feeds, plain = None, False
         names = [str(n.op) if isinstance(n, Node) else "If" for n in special.walk(bodies=True)]
         made = f"{key} {names}"

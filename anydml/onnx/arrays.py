@@ -32,6 +32,10 @@ def to_array(tensor: TensorProto) -> np.ndarray:
         ValueError, TypeError: the content does not fit the type or the sizes.
     """
     name = DTYPES.get(tensor.data_type, "")
+    if name == "string" and not tensor.HasField("segment"):
+        texts = np.empty(len(tensor.string_data), object)
+        texts[:] = [text.decode() for text in tensor.string_data]
+        return texts.reshape(tensor.dims)
     simple = name not in ("", "string", "complex64", "complex128") and not name.endswith(_PACKED)
     whole = tensor.data_location != TensorProto.EXTERNAL and not tensor.HasField("segment")
     if not (simple and whole) or sys.byteorder != "little":

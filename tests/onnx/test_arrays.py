@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
-from anydml.onnx.arrays import of_numbers
+from anydml.onnx.arrays import of_numbers, to_array
+from anydml.onnx.protos import TensorProto
 
 LARGE = 2**63 - 1
 
@@ -48,3 +50,12 @@ def test_what_fits(dtype, value, wanted):
 def test_what_does_not(dtype, value, message):
     with pytest.raises(ValueError, match=message):
         of_numbers(value, dtype)
+
+
+def test_texts_are_what_the_onnx_package_makes_of_them():
+    texts = np.array([["a", "é"], ["", "b\0c"]], object)
+    tensor = numpy_helper.from_array(texts, "t")
+    assert to_array(tensor).tolist() == texts.tolist()
+    assert to_array(tensor).dtype == object
+    with pytest.raises(ValueError, match="utf-8"):
+        to_array(TensorProto(data_type=TensorProto.STRING, dims=[1], string_data=[b"\xff"]))

@@ -93,11 +93,14 @@ def load(
             a second once on a machine; True: whatever can, for the first run already; False: never.
 
     Raises:
-        InvalidInput: `dims` names no symbol of an input; a provider that the installed onnxruntime has not.
+        InvalidInput: `dims` names no symbol of an input; a provider that the installed onnxruntime has not;
+            `native` is none of these.
         InvalidModel: not an ONNX model, or one that is not well formed.
         Unsupported: the model needs a newer opset than the installed onnx package knows.
         OSError: the file cannot be read.
     """
+    if native not in (None, True, False):
+        raise InvalidInput(Problem("native", f"expected True, False or None, but got {short_repr(native)}"))
     requested = requested_options(sess_options)
     if requested.ignored:
         warn(f"sess_options: no meaning in anydml, and ignored: {', '.join(requested.ignored)}")
@@ -368,7 +371,9 @@ class InferenceSession(Session):
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> None:
-        """`options`: `threads`, `dims` and `native` of `load`; `disabled_optimizers` is ignored."""
+        """`options`: `threads`, `dims` and `native` of `load`; `disabled_optimizers` and `enable_fallback` are
+        ignored."""
+        options.pop("enable_fallback", None)
         if options.pop("disabled_optimizers", None):
             warn("disabled_optimizers has no meaning in anydml, and is ignored")
         self._take(load(path_or_bytes, sess_options, providers, provider_options, **options)._loaded)

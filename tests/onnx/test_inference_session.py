@@ -324,7 +324,7 @@ def test_a_session_under_code_that_makes_and_derives_sessions(monkeypatch):
     np.testing.assert_array_equal(session.run(["sum"], {"x": x, "w": w})[0], wanted(x))
     assert "If" in session.explain() or "program" in session.explain()
     with pytest.warns(UserWarning, match="disabled_optimizers has no meaning"):
-        ort.InferenceSession(MODEL, disabled_optimizers=["ConstantFolding"])
+        ort.InferenceSession(MODEL, disabled_optimizers=["ConstantFolding"], enable_fallback=0)
     with pytest.raises(TypeError, match="thread"):
         ort.InferenceSession(MODEL, thread=1)
 

@@ -391,6 +391,7 @@ def test_providers_reach_the_library(monkeypatch):
         ),
         ({"providers": "CPUExecutionProvider"}, "expected a list of names, but got 'CPUExecutionProvider'"),
         ({"providers": []}, "expected a list of names"),
+        ({"native": "yes"}, "native: expected True, False or None, but got 'yes'"),
         ({"provider_options": [{}]}, "expected providers beside them"),
         ({"providers": ["CPUExecutionProvider"], "provider_options": [{}, {}]}, "for each of 1 providers"),
         ({"providers": ["CPUExecutionProvider"], "provider_options": [None]}, "a dictionary of options"),

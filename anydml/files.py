@@ -87,7 +87,7 @@ def read_npy(path: str | os.PathLike[str], limit: int) -> NDArray[Any]:
             wanted = prod(shape) * dtype.itemsize
             told = f"its header tells {dtype}{short_repr(list(shape))}, {_bytes(wanted)}"
             there = _size(file)
-            if 0 <= there < file.tell() + wanted:
+            if there >= 0 and there != file.tell() + wanted:
                 raise ValueError(f"{told}, but {_bytes(there - file.tell())} follow")
             if wanted > limit:
                 raise ValueError(f"{told}; at most {_bytes(limit)} can be read")

@@ -82,7 +82,9 @@ def test_literals_of_types_that_numpy_has_not_itself(tmp_path, type, literal, to
         with pytest.raises(InvalidInput, match=re.escape(told)):
             run("run", path, "--feed", f"x={literal}")
     else:
-        assert run("run", path, "--feed", f"x={literal}").stdout.strip() == told
+        result = run("run", path, "--feed", f"x={literal}", "-o", tmp_path)
+        assert result.stdout.strip() == told
+        assert run("run", path, "--feed", f"x=@{tmp_path / 'y.npy'}").stdout.strip() == told
 
 
 def test_literals_take_the_type_of_the_input(model):

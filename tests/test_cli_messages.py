@@ -85,6 +85,7 @@ def test_a_dxdispatch_model_where_an_onnx_model_is_taken(tmp_path: Path, command
         ("flatten MODEL --dry-run --opset 18", "--opset: expected 13 to 17"),
         ("check MODEL --set lod=true", "--set: expected a name of an input"),
         ("compile MODEL -o OUT --shape z=3", "--shape: expected a name of an input"),
+        ("compile MODEL -o -", "a header is written beside OUTPUT; name a file, like model.o"),
         ("compile MODEL -o OUT --name 1", "--name: expected a name that C has"),
         ("diff MODEL MODEL --set lod=true", "--set: expected a name of an input"),
         ("bench MODEL --shape z=3", "--shape: expected a name of an input"),

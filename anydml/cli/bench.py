@@ -138,7 +138,7 @@ def draw(times: list[Timing], title: str, kind: str, file: IO[bytes]) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        remedy = "pip install 'anydml[demo]'"
+        remedy = "pip install matplotlib"
         raise Unsupported(
             Problem("--plot", "expected matplotlib, but it is not installed", remedy)
         ) from error

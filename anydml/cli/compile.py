@@ -62,8 +62,10 @@ def compile_command(
         raise click.UsageError(f"{output}: the header is written beside OUTPUT; name that like model.o")
     if not library and path.suffix not in ("", ".o", ".obj"):
         raise click.UsageError(f"{output}: expected a name like model.o, or libmodel.so for a library")
-    header = Output(str(path.with_suffix(".h")))
     out, given = Output(output), given_onnx_model(model)
+    if out.is_stdout:
+        raise click.UsageError(f"{output}: a header is written beside OUTPUT; name a file, like model.o")
+    header = Output(str(path.with_suffix(".h")))
     given.check_distinct(out, header)
     stem = path.stem.removeprefix("lib") if library else path.stem
     with busy("compiling"):

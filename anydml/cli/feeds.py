@@ -13,7 +13,7 @@ from anydml.cli.common import array_in, pairs, quoted
 from anydml.errors import InvalidInput, Problem, short_repr
 from anydml.onnx.arrays import of_numbers
 from anydml.onnx.inference_session import NodeArg
-from anydml.onnx.types import are_texts
+from anydml.onnx.types import are_texts, numpy_type
 from anydml.session import Session
 
 
@@ -23,13 +23,23 @@ def feed(session: Session, feeds: tuple[str, ...]) -> dict[str, Any]:
     for name, text in pairs("--feed", feeds):
         argument = declared.get(name)
         if text.startswith("@"):
-            values[name] = array_in(f"input {name!r}", text[1:])
+            values[name] = _as_declared(array_in(f"input {name!r}", text[1:]), argument)
         elif argument is None:
             values[name] = np.zeros(0)  # the session names the inputs that exist
         else:
             rank = None if argument.shape is None else len(argument.shape)
             values[name] = _literal(name, text, argument.type, rank)
     return values
+
+
+def _as_declared(array: np.ndarray, argument: NodeArg | None) -> np.ndarray:
+    """Bits of a type that .npy files have no name for, as that type."""
+    element = None if argument is None else re.fullmatch(r"tensor\((\w+)\)", argument.type)
+    if array.dtype.kind != "V" or element is None:
+        return array
+    dtype = numpy_type(_NAMES.get(element[1], element[1]))
+    same = dtype.kind == "V" and dtype.itemsize == array.dtype.itemsize and not array.dtype.names
+    return array.view(dtype) if same else array
 
 
 def how_to_feed(session: Session, given: Mapping[str, Any]) -> Iterator[Problem]:

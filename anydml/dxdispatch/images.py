@@ -90,6 +90,6 @@ def _pillow() -> ModuleType:
     try:
         from PIL import Image  # not needed for anything else
     except ImportError as error:
-        remedy = "pip install 'anydml[images]'"
+        remedy = "pip install pillow"
         raise Unsupported(Problem("", "pictures need Pillow, which is not installed", remedy)) from error
     return Image

@@ -173,6 +173,7 @@ class TestArrays:
                 npy(header("(100000000000,)"), b"1234"),
                 r"its header tells float32\[100000000000\], 400,000,000,000 bytes, but 4 bytes follow",
             ),
+            (npy(header("(10,)"), b"\0" * 41), r"float32\[10\], 40 bytes, but 41 bytes follow"),
             (npy(header("(10,)"), b"\0" * 39), r"float32\[10\], 40 bytes, but 39 bytes follow"),
             (npy(header("(10,)"), b"\0" * 39, version=2), r"40 bytes, but 39 bytes follow"),
             (npy(header(f"({'9' * 300}, 2)")), "more bytes than any file has"),

@@ -290,7 +290,7 @@ def _with_atheris(kind: str, seconds: int, folder: Path) -> None:
 
 def _guided(kinds: list[str], seconds: int) -> int:
     if importlib.util.find_spec("atheris") is None:
-        print("atheris is not installed: pip install 'anydml[fuzz]' (it has wheels for Linux only)")
+        print("atheris is not installed: pip install atheris (it has wheels for Linux only)")
         return 1
     bad = 0
     for kind in kinds:

@@ -6,7 +6,7 @@ with sizes always has content, and is a tensor; one whose content is None never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,10 +32,10 @@ def unknown_names(word: str, given: Mapping[str, object], inputs: Mapping[str, V
 
 
 def sized(
-    inputs: Mapping[str, Value], shapes: Shapes, word: str = "shapes"
+    inputs: Mapping[str, Value], shapes: Shapes, word: str = "shapes", contents: Collection[str] = ()
 ) -> tuple[dict[Value, Type], list[Problem]]:
     """The types of inputs, symbols that were given a size included; and what is wrong with the sizes, which
-    the user gave as `word`."""
+    the user gave as `word`; or as those of `contents`, which inputs of these names are to have."""
     problems: list[Problem] = []
     named = {n.name: n for v in inputs.values() for n in v.sizes or () if isinstance(n, Affine) and n.name}
     told: dict[Affine, int | Affine] = {}
@@ -45,9 +45,9 @@ def sized(
         value = inputs.get(name)
         if value is None:
             continue
-        wrong = _wrong(value, asked)
+        wrong, where = _wrong(value, asked), f"{'fixed' if name in contents else word} {name!r}"
         if wrong:
-            problems.append(Problem(f"{word} {name!r}", wrong))
+            problems.append(Problem(where, wrong))
             continue
         declared = _content_type(value.type)
         assert declared is not None
@@ -59,7 +59,7 @@ def sized(
             size = named.setdefault(m, Affine.of(Symbol(m))) if isinstance(m, str) else m
             problem = _unify(n, size, told)
             if problem:
-                problems.append(Problem(f"{word} {name!r}, axis {k}", problem))
+                problems.append(Problem(f"{where}, axis {k}", problem))
             result.append(size)
         asked_types[value] = TensorType(declared.dtype, tuple(result))
     types: dict[Value, Type] = {}
@@ -144,7 +144,7 @@ def check_request(
             else:
                 contents[value] = Constant(array)
     fixed_shapes = {v.name: c.content.shape for v, c in contents.items()}
-    types, wrong_sizes = sized(inputs, {**shapes, **fixed_shapes})
+    types, wrong_sizes = sized(inputs, {**shapes, **fixed_shapes}, contents=fixed_shapes)
     problems += wrong_sizes or _wrong_defaults(model, types)
     if not problems:  # sizes on which nothing fails are such as the model may be given
         asked = {name: Value(name, types.get(v, v.type)) for name, v in inputs.items()}
@@ -192,4 +192,6 @@ def _content(value: Any, type: TensorType | None) -> tuple[np.ndarray | None, st
         and all(n == 1 or not isinstance(n, int) for n in type.sizes or ())
     ):
         array = array.reshape((1,) * rank)
+    elif rank == 0 and array.size == 1:  # a rate is often given as [16000]
+        array = array.reshape(())
     return array, None

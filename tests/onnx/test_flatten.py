@@ -663,7 +663,7 @@ def test_external_data(tmp_path):
         ({"fixed": {"k": 1 << 70}}, "fixed 'k': expected int64"),
         ({"fixed": {"k": 1 << 63}}, r"fixed 'k': expected int64, but got \d+; int64 does not hold \d+"),
         ({"fixed": {"k": None}}, "fixed 'k': expected int64, but got None; None is no number"),
-        ({"fixed": {"x": [1.0, 2.0]}}, "shapes 'x': expected 2 sizes, but got"),
+        ({"fixed": {"x": [1.0, 2.0]}}, "fixed 'x': expected 2 sizes, but got"),
         ({"shapes": {"x": (3,)}}, r"shapes 'x': expected 2 sizes, but got \[3\]"),
         ({"shapes": {"x": (2, 5)}}, "shapes 'x', axis 1: expected 4, but got 5"),
         ({"shapes": {"x": (2, 4), "z": (3,)}}, r"shapes 'z', axis 0: expected 2 \(n\), but got 3"),

@@ -371,8 +371,8 @@ class InferenceSession(Session):
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> None:
-        """`options`: `threads`, `dims` and `native` of `load`; `disabled_optimizers` and `enable_fallback` have
-        no meaning here."""
+        """`options`: `threads`, `dims` and `native` of `load`; `disabled_optimizers` and `enable_fallback`
+        have no meaning here."""
         options.pop("enable_fallback", None)
         if options.pop("disabled_optimizers", None):
             warn("disabled_optimizers has no meaning in anydml, and is ignored")

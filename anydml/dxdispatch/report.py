@@ -54,7 +54,8 @@ class Report:
         """The name in a field; None, and a problem, unless it is one of those that are known."""
         name = item.get(field)
         if not isinstance(name, str) or name not in known:
-            message = f"expected the name of one of the {len(known)}, but got {short_repr(name)}"
+            wanted = f"the name of one of the {len(known)}" if known else "a name, of which there is none"
+            message = f"expected {wanted}, but got {short_repr(name)}"
             self.add(f"{where}.{field}", message, nearest(name, known))
             return None
         return name

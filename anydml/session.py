@@ -11,30 +11,26 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-import numpy as np
-
 from anydml.display import page, signature, text
 from anydml.errors import (
     AnyDMLError,
-    ExecutionFailed,
     InvalidInput,
     Problem,
-    cannot_leave,
     nearest,
     out_of_memory,
     short_repr,
     translate_memory_error,
 )
 from anydml.ir.graph import Value
+from anydml.onnx.execute.bound import Bound
 from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, RecentModels, Settings
 from anydml.onnx.execute.program import Program
-from anydml.onnx.execute.steps import Plan
 from anydml.onnx.feeds import as_array, check_call, check_places, checked, is_text
 from anydml.onnx.inference_session import InferenceSessionMethods, NodeArg, Providers
 from anydml.onnx.providers.provider import RanksDiffer
@@ -51,7 +47,6 @@ from anydml.onnx.providers.their_errors import become_theirs, raises_theirs
 from anydml.onnx.serde.deserialize import Argument, Model
 from anydml.onnx.serde.parse import Meta, ModelSource
 from anydml.onnx.types import type_text
-from anydml.runtime.memory import is_memory_of, kept_in_place
 from anydml.runtime.threads import check_threads
 
 _log = logging.getLogger("anydml.session")
@@ -240,7 +235,8 @@ class Session(InferenceSessionMethods):
         places = {self._outputs[name]: y for name, y in (outputs or {}).items()}
         model, program, conditions = self._fed(inputs)
         names = [i.name for i in model.inputs]
-        return Bound(self, program, dict(zip(names, checked(inputs, model, conditions), strict=True)), places)
+        feed = dict(zip(names, checked(inputs, model, conditions), strict=True))
+        return Bound(self, program, feed, places, [o.name for o in model.outputs])
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
@@ -377,65 +373,6 @@ class InferenceSession(Session):
         if options.pop("disabled_optimizers", None):
             warn("disabled_optimizers has no meaning in anydml, and is ignored")
         self._take(load(path_or_bytes, sess_options, providers, provider_options, **options)._loaded)
-
-
-class Bound:
-    """A session with the arrays it runs on. Made by `Session.bind`; not for several threads at once."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise cannot_leave("session")
-
-    def __init__(
-        self, session: Session, program: Program, feed: dict[str, Any], places: Mapping[int, np.ndarray]
-    ) -> None:
-        self._session, self._program, self._places = session, program, places
-        self._feed, self._values = feed, list(feed.values())
-        self._all = [places[k] for k in sorted(places)] if len(places) == len(session._outputs) else None
-        """The arrays of all outputs, if each has one."""
-        self._met: Plan | None = None
-        """What ran last: prepared when it runs again, for some bind memory anew for each run."""
-        self._plan: Plan | None = None
-        self._direct: Callable[[], bool] | None = None
-        self._entry: Callable[..., list[Any] | None] | None = None
-        """Of that plan, if it is a program: takes the feed, and the arrays of all outputs."""
-        self._in_place = any(is_memory_of(y, x) for y in places.values() for x in self._values)
-        """Whether an output is written to where an input is read."""
-        self._held = [kept_in_place(x) for x in (*self._values, *places.values())]
-
-    def run(self) -> list[Any]:
-        """All outputs, for what the inputs contain now; those with an array of their own are that array.
-
-        Raises:
-            ExecutionFailed: a node failed; or an output does not fit its array.
-        """
-        if self._entry is not None and self._entry(self._feed, self._all) is not None:
-            return [*(self._all or ())]
-        program = self._program
-        plan = program.plan(self._values)
-        if self._in_place and (written := plan.in_place(self._values, self._places)) is not None:
-            return written
-        if plan is self._plan and self._direct is not None and self._direct():
-            return [*(self._all or ())]
-        try:
-            results = plan.run_owned(self._values)
-        except RanksDiffer as differ:
-            program.forget_sizes_of(differ)
-            results = program.run(self._values)
-        for place, y in self._places.items():
-            result = results[place]
-            if not isinstance(result, np.ndarray) or (result.shape, result.dtype) != (y.shape, y.dtype):
-                name = self._session._model.outputs[place].name
-                got = f"{result.dtype} of shape {result.shape}" if isinstance(result, np.ndarray) else "none"
-                message = f"expected {y.dtype} of shape {y.shape}, the array bound to it, but got {got}"
-                raise ExecutionFailed(Problem(f"output {name!r}", message))
-            y[...] = result
-            results[place] = y
-        if self._all is not None and plan is not self._plan:  # they fit
-            if plan is self._met:
-                self._plan, self._direct = plan, plan.bound(self._values, self._all)
-                self._entry = None if self._direct is None else plan.entry
-            self._met = plan
-        return results
 
 
 _known, _recent = LoadedModels(), RecentModels()

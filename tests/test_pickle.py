@@ -14,9 +14,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import anydml as dml
+from anydml.onnx.execute.bound import Bound
 from anydml.ops.catalog import BY_NAME, ELEMENT_WISE
 from anydml.ops.opdef import ONE, REQUIRED
-from anydml.session import Bound
 
 X = np.array([1, -np.inf, 3, np.nan], np.float32)
 WAYS = [lambda x: pickle.loads(pickle.dumps(x)), copy.copy, copy.deepcopy]

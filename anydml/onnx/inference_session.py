@@ -19,6 +19,7 @@ from anydml.onnx.providers.ort_values import (
     array_over,
     as_ort_value,
     check_device,
+    content_of,
     over_array,
 )
 from anydml.onnx.providers.session_options import check_run_options
@@ -136,7 +137,8 @@ class InferenceSessionMethods(ABC):
         run_options: object = None,
     ) -> list[OrtValue]:
         """As `run`, from and to onnxruntime's OrtValues on the host."""
-        results = self.run(output_names, dict(input_dict_ort_values), run_options)
+        feed = {name: content_of(x) for name, x in dict(input_dict_ort_values).items()}
+        results = self.run(output_names, feed, run_options)
         return [as_ort_value(x) for x in results]
 
     def run_async(
@@ -188,6 +190,8 @@ class IOBinding:
         self._held: dict[tuple[str, str], object] = {}
         """What lends its memory to an input, or an output."""
         self._bound: Runs | None = None
+        self._ran = False
+        """Whether it ran with what is bound now: who binds anew for each run is not helped by preparation."""
         self._wanted: list[int] = []
         """The places of bound outputs among all."""
         self._results: list[Any] = []
@@ -269,33 +273,40 @@ class IOBinding:
         return [value(name, x) for name, x in self._named_results()]
 
     def clear_binding_inputs(self) -> None:
-        self._inputs, self._bound = {}, None
+        self._inputs, self._bound, self._ran = {}, None, False
         self._held = {key: kept for key, kept in self._held.items() if key[0] != "input"}
 
     def clear_binding_outputs(self) -> None:
-        self._outputs, self._bound, self._results = {}, None, []
+        self._outputs, self._bound, self._ran, self._results = {}, None, False, []
         self._held = {key: kept for key, kept in self._held.items() if key[0] != "output"}
 
     def run(self) -> None:
         """See `Session.run_with_iobinding`."""
         if self._bound is None:
             given = {n: y for n, y in self._outputs.items() if y is not None}
+            self._wanted = [self._places[name] for name in self._outputs]
+            if not given and self._wanted and not self._ran:
+                self._ran = True
+                self._take(self.session.run(None, self._inputs))
+                return
             bound = self.session.bind(self._inputs, given)
             if not self._outputs:
                 raise InvalidInput(Problem("iobinding", "expected at least one output, but none is bound"))
             self._bound = bound
-            self._wanted = [self._places[name] for name in self._outputs]
-        results = self._bound.run()
+        self._take(self._bound.run())
+
+    def _take(self, results: Sequence[Any]) -> None:
         self._results = [results[k] for k in self._wanted]
 
     def _bind(self, name: str, value: Any) -> None:
         _check_name("inputs", name, self._names)
-        self._inputs[name], self._bound = value, None
+        self._inputs[name], self._bound, self._ran = value, None, False
         self._held.pop(("input", name), None)
 
     def _bind_output(self, name: str, y: np.ndarray | None) -> None:
         _check_name("outputs", name, self._places)
-        self._outputs[name], self._bound, self._results = y, None, []  # which may be over memory that goes
+        self._outputs[name], self._bound, self._ran = y, None, False
+        self._results = []  # which may be over memory that goes
         self._held.pop(("output", name), None)
 
     def _named_results(self) -> list[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -15,6 +16,7 @@ from anydml.errors import InvalidInput, Problem, Unsupported, short_repr, type_n
 from anydml.onnx.ops.releases import onnxruntime_since
 from anydml.onnx.protos import TensorProto, make_node, make_tensor_value_info, model_of_one
 from anydml.onnx.types import DTYPES, code_of, numpy_type
+from anydml.runtime.addresses import address
 
 
 def content_of(value: object) -> object:
@@ -57,7 +59,9 @@ def as_ort_value(x: object) -> OrtValue:
         return _of_texts(x)
     element_type = x.dtype.type if x.dtype.isbuiltin == 1 else code_of(x.dtype)
     value = OrtValue.ortvalue_from_shape_and_type(x.shape, element_type)
-    if x.size:
+    if x.size and x.flags.c_contiguous and x.dtype.isbuiltin == 1:
+        ctypes.memmove(value.data_ptr(), address(x), x.nbytes)
+    elif x.size:
         array_over(value, "OrtValue")[...] = x
     return value
 
@@ -103,7 +107,7 @@ _PACKED = frozenset("int2 uint2 int4 uint4 float4_e2m1fn".split())
 """Types of which onnxruntime has several elements in a byte, and arrays have one."""
 
 
-def array_at(address: int, element_type: Any, shape: Sequence[int], where: str) -> np.ndarray:
+def array_at(place: int, element_type: Any, shape: Sequence[int], where: str) -> np.ndarray:
     """The memory at an address as an array, which does not keep it."""
     try:
         known = isinstance(element_type, int)
@@ -120,18 +124,18 @@ def array_at(address: int, element_type: Any, shape: Sequence[int], where: str) 
     count = prod(sizes) * dtype.itemsize
     if count == 0:
         return np.empty(sizes, dtype)
-    if not address or address % dtype.alignment:
-        raise InvalidInput(Problem(where, f"expected the address of {dtype}, but got {address:#x}"))
-    return np.asarray(_Memory(address, count)).view(dtype).reshape(sizes)
+    if not place or place % dtype.alignment:
+        raise InvalidInput(Problem(where, f"expected the address of {dtype}, but got {place:#x}"))
+    return np.asarray(_Memory(place, count)).view(dtype).reshape(sizes)
 
 
 class _Memory:
     """Bytes at an address, as NumPy asks for them."""
 
-    def __init__(self, address: int, count: int) -> None:
+    def __init__(self, place: int, count: int) -> None:
         self.__array_interface__ = {
             "version": 3,
             "typestr": "|u1",
             "shape": (count,),
-            "data": (address, False),
+            "data": (place, False),
         }

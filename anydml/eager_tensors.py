@@ -42,7 +42,7 @@ from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
 from anydml.runtime.addresses import has_no_gaps
 from anydml.runtime.arguments import an_argument, an_object
 from anydml.runtime.call import KnownCall
-from anydml.runtime.known_launch import launched_again
+from anydml.runtime.known_launch import apart, launched_again
 from anydml.runtime.launch import Watched, apply_activation, watched
 from anydml.runtime.memory import overlap_among, size_problem
 from anydml.runtime.threads import default_threads
@@ -77,10 +77,11 @@ class _WholeTensors(Behind):
         inputs, out = dict(zip(prepared.names, kind[1], strict=True)), given[-1]
         if prepared.tries <= 0 or not self._is_due():
             return prepared.results(inputs) if out is None else prepared.write(inputs, out)
+        inputs = dict(zip(prepared.names, arrays := apart(kind[1]), strict=True))
         result, launches = watched(
             lambda: prepared.results(inputs) if out is None else prepared.write(inputs, out)
         )
-        call = self._known_call(given, kind[1], launches, result)
+        call = self._known_call(given, arrays, launches, result)
         if call is None:
             prepared.tries -= 1
         else:

@@ -147,11 +147,19 @@ def test_what_is_told_apart(name, ordinary):
     assert found == wanted
 
 
-def test_one_array_twice_is_not_two_arrays():
+def test_one_array_twice_is_not_two_arrays(ordinary):
+    """What is known of it holds for two, too."""
     f, d = fresh("join"), Draw("packed")
     x, y = d(), d()
-    for _ in range(3):
+    for _ in range(4):
         assert np.array_equal(f([x, x], axis=1), np.concatenate([x, x], 1))
+    assert ordinary.count("join") == 2
+    f, square, whole = fresh("gemm"), d(32, 32), d(64, 32)
+    for _ in range(4):
+        assert np.allclose(f(square, square.T), square @ square.T, atol=1e-4)
+        assert np.allclose(f(whole[:32], whole[16:48]), whole[:32] @ whole[16:48], atol=1e-4)
+    assert ordinary.count("gemm") < 8
+    f = fresh("join")
     for pair in ([x, y], [y, x], [x, x]):
         assert np.array_equal(f(pair, axis=1), np.concatenate(pair, 1))
 

@@ -13,12 +13,23 @@ from itertools import combinations
 
 import numpy as np
 
-from anydml.runtime.addresses import address
+from anydml.runtime.addresses import address, has_no_gaps
 from anydml.runtime.call import Launched
 from anydml.runtime.launch import Array, Watched
 
 MAX_OWN_BYTES = 1 << 19
 """Of memory that a known call keeps for what lies between its launches."""
+
+
+def apart(arrays: Sequence[Array]) -> list[Array]:
+    """The arrays, with copies of those that are memory of another one: to tell which of them is read."""
+    found: list[Array] = []
+    for x in arrays:
+        if any(np.may_share_memory(x, y) for y in found) and has_no_gaps(x):
+            copy = x.copy(order="K")
+            x = copy if copy.strides == x.strides else x
+        found.append(x)
+    return found
 
 
 def launched_again(

@@ -72,6 +72,10 @@ class Expression:
     ) -> Expression:
         """The same memory read with other sizes and strides, or as another type of the same width.
 
+        As DirectMLX's, it sees memory as it lies there: of a view (`transpose`, `broadcast_to`) not in the
+        view's order, and it may see fewer elements. For NumPy's `reshape` of a view, write that out first:
+        `anydml.identity(x.transpose()).reinterpret(sizes)`.
+
         Args:
             sizes, strides: as in a tensor description; strides in elements, None: packed.
             data_type: default as it is.

@@ -20,6 +20,7 @@ from anydml.onnx.input_shapes import Shapes, check_request
 from anydml.onnx.model_pair import ModelPair
 from anydml.onnx.partial_eval.annotate import read_typed
 from anydml.onnx.providers.onnxruntime import OnnxRuntime
+from anydml.onnx.random_inputs import compared_with
 from anydml.onnx.serde.parse import ModelSource
 from anydml.onnx.verification import Verified, verify
 
@@ -156,7 +157,7 @@ def compare(
     given = _as_both_take(asked, other.graph)
     try:
         pair = ModelPair(a, b, given, read.opsets, (folder, its_folder), close)
-        done = verify(pair, known, seed, trials, seconds, progress)
+        done = verify(pair, known, seed, trials, seconds, progress, others=compared_with(changed))
     except VerificationFailed as failure:
         return Comparison(sizes[0], sizes[1], opsets, None, failure.problems[0].message)
     return Comparison(sizes[0], sizes[1], opsets, done, "")

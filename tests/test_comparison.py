@@ -321,6 +321,18 @@ def test_sizes_that_the_second_model_declares():
     assert found.same, found.difference
 
 
+def test_what_only_the_second_model_compares_with():
+    head = '<ir_version: 8, opset_import: ["": 17]> m (int64 k, float[2] x) => (float[2] y)'
+    first = parser.parse_model(f"{head} {{ y = Neg (x) }}")
+    second = parser.parse_model(f"""{head} <int64 odd = {{ 70123 }}> {{
+        c = Equal (k, odd)
+        y = If (c) <then_branch = t () => (float[2] p) {{ p = Abs (x) }},
+                    else_branch = e () => (float[2] q) {{ q = Neg (x) }}>
+    }}""")
+    assert not anydml.compare(first, second).same
+    assert not anydml.compare(second, first).same
+
+
 def test_each_model_has_its_own_folder(tmp_path):
     """External weights of one file name, of which each model has its own."""
     paths = []

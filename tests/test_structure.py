@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -169,6 +170,20 @@ def test_examples_in_docstrings(path):
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_files_can_be_read_in_one_sitting(path):
     assert len(path.read_text("utf-8").splitlines()) <= 450
+
+
+def test_the_map_names_every_module():
+    """But those of families, a file of which is like the others."""
+    told = (ROOT.parent / "docs" / "map.md").read_text("utf-8")
+    named = set(re.findall(r"`([\w*]+)\.py`", told))
+    alike = "cli. ops. onnx.ops. onnx.rewrites. onnx.targets.".split()
+    missing = [
+        name
+        for name in map(module_name, MODULES)
+        if not name.startswith(tuple(alike))
+        and not any(fnmatch(name.rpartition(".")[2], n) for n in named | {"__init__", "__main__"})
+    ]
+    assert missing == []
 
 
 def test_generated_files_are_what_the_catalog_gives():

@@ -9,7 +9,7 @@ counts as the same. What no output needs is left out of both: the original may f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,7 @@ def verify(
     seconds: float,
     progress: Callable[[int, int], None] | None = None,
     sizes: Sequence[int] = SIZES,
+    others: Collection[int] = (),
 ) -> Verified:
     """Compare a model with what was made of it.
 
@@ -74,6 +75,7 @@ def verify(
         fixed: contents of inputs that the result does not have.
         trials: inputs that both are to run on, if that takes no more than `seconds`.
         sizes: those that free ones are drawn from.
+        others: integers to feed beside those that the original compares with.
 
     Raises:
         VerificationFailed: an output differs, or only one of them failed, with the seed and the inputs; but
@@ -82,7 +84,7 @@ def verify(
     graph = pair.graph
     if not pair.takes_empty:
         sizes = [n for n in sizes if n]
-    numbers = compared_with(graph)
+    numbers = sorted({*compared_with(graph), *others})
     always_empty = {v.name for v in graph.inputs if 0 in (v.sizes or ())}
     agreed = refused = ended = empty = 0
     good: list[Sizes] = []

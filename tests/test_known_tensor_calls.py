@@ -43,6 +43,7 @@ CASES = {
     "max_pooling1": lambda f, d, **to: f(d(4, 16, 32, 32), window_size=2, **to),
     "upsample_2d": lambda f, d, **to: f(d(), scale_size=[2, 1], interpolation_mode="NEAREST_NEIGHBOR", **to),
     "top_k": lambda f, d, **to: f(d(), axis=3, k=4, **to),
+    "top_k ": lambda f, d, **to: f(d(), axis=1, k=4, **to),
     "gemm": lambda f, d, **to: f(d(), d(2, 16, 32, 24), d(1, 1, 1, 24), fused_activation="RELU", **to),
     "convolution": lambda f, d, **to: f(d(1, 8, 16, 16), d(8, 8, 3, 3), d(1, 8, 1, 1), **AROUND, **to),
     "resample1": lambda f, d, **to: f(d(1, 4, 16, 16), **TWICE, **to),
@@ -58,6 +59,10 @@ CASES = {
     ),
     "cumulative_summation": lambda f, d, **to: f(d(), axis=2, **SUMS, **to),
 }
+
+
+COPIED = ("reduce", "top_k", "top_k ", "mean_variance_normalization1", "cumulative_summation")
+"""What is read packed, and so copied first by a launch of the call."""
 
 
 class Draw:
@@ -103,7 +108,7 @@ def ordinary(monkeypatch):
 def fresh(name):
     """A function that knows no calls so far."""
     eager_tensors.forget()
-    return eager_tensors.function(next(o for o in CATALOG if o.function == name), "m")
+    return eager_tensors.function(next(o for o in CATALOG if o.function == name.strip()), "m")
 
 
 def bits(made):
@@ -117,11 +122,11 @@ def test_known_calls_compute_the_same(name, layout, ordinary):
     drawn, again = Draw(layout), Draw(layout)
     f = fresh(name)
     found = [bits(CASES[name](f, drawn)) for _ in range(5)]
-    known = ordinary.count(name) == 2
+    known = ordinary.count(name.strip()) == 2
     wanted = [bits(CASES[name](fresh(name), again)) for _ in range(5)]
     assert found == wanted
     assert len({y[0][2] for y in found}) == 5  # of other contents
-    if layout == "packed":
+    if layout == "packed" or (name in COPIED and layout in ("turned", "every other")):
         assert known
 
 

@@ -18,7 +18,7 @@ from anydml.ops.dtypes import FLOAT16, FLOAT32, IN_ARRAYS, SIZE
 from anydml.ops.enums import AxisDirection
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch, packed
+from anydml.runtime.launch import Array, RepeatedLaunch, copying, packed, scratch
 from anydml.runtime.threads import pool
 
 MAX_COUNT = 16
@@ -37,6 +37,7 @@ def best_kernel(
     place = tensors["OutputIndexTensor"].data_type
     greatest = attributes.get("AxisDirection") is not AxisDirection.INCREASING
     launch = _BestLaunch(BestSpec(dtype, place, count, greatest), threads)
+    copies = copying(dtype, threads), copying(place, threads)
 
     def compute(c: Call) -> tuple[Array, Array]:
         rows = packed(np.moveaxis(c.input, axis, -1), threads)
@@ -45,9 +46,12 @@ def best_kernel(
             values, places = empty(c.output_value, rows.dtype), empty(c.output_index, kind)
             launch.alone([rows, values, places])
             return values, places
-        values, places = np.empty(sizes, rows.dtype), np.empty(sizes, kind)
-        launch.alone([rows, values, places])
-        return np.moveaxis(values, -1, axis), np.moveaxis(places, -1, axis)
+        parts = scratch(sizes, rows.dtype), scratch(sizes, kind)
+        launch.alone([rows, *parts])
+        results = empty(c.output_value, rows.dtype), empty(c.output_index, kind)
+        for copy, part, result in zip(copies, parts, results, strict=True):
+            copy.alone([np.moveaxis(part, -1, axis), result])
+        return results
 
     return compute
 

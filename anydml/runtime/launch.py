@@ -226,7 +226,7 @@ def packed(x: Array, threads: int | None = None) -> Array:
     """The array itself where it is C-contiguous, or else a copy that is."""
     if x.flags.c_contiguous:
         return x
-    if not _watching.runs and x.flags.aligned:
+    if _watching.seen is not None and x.flags.aligned:
         result = scratch(x.shape, x.dtype)
         _copy(x.dtype, threads).alone([x, result])
         return result

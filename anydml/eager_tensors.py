@@ -42,6 +42,7 @@ from anydml.ops.tensor_desc import TensorDesc, TooIntricate, overlaps_itself
 from anydml.runtime.addresses import has_no_gaps
 from anydml.runtime.arguments import an_argument, an_object
 from anydml.runtime.call import KnownCall
+from anydml.runtime.halves import halves
 from anydml.runtime.known_launch import apart, launched_again
 from anydml.runtime.launch import Watched, apply_activation, watched
 from anydml.runtime.memory import overlap_among, size_problem
@@ -169,8 +170,7 @@ def forget() -> None:
             behind._known.forget()
 
 
-_PLAIN = {int, bool, str, type(None)}
-_NUMBERS = {int, float}
+_PLAIN, _NUMBERS = {int, bool, str, type(None)}, {int, float}
 
 
 @dataclass
@@ -336,7 +336,7 @@ def _prepare(
         told = [[in_parameters(operator, text) for text in (p.where, p.message, p.remedy)] for p in problems]
         raise InvalidOperator(*(Problem(*texts) for texts in told))
     by = implementation_of(operator, tensors | outputs, attributes, None)
-    computation = Computation(operator, outputs, attributes, by, apply_activation)
+    computation = Computation(operator, outputs, attributes, by, apply_activation, halves(None))
     truths = [n for n, x in inputs.items() if x.dtype == np.bool_]
     tries = 0 if made or by is None else _Prepared.tries
     holds_session = getattr(by, "holds_session", False)

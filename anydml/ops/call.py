@@ -8,7 +8,7 @@ def _gather(c: Call) -> Array:                          c.input, c.indices: arra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +128,15 @@ def described(operator: Operator, tensors: Mapping[str, TensorDesc], attributes:
     return Call(operator, values, tensors)
 
 
+class Halves(Protocol):
+    """See `runtime/halves.py`."""
+
+    def widened(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
+    def room(self, sizes: tuple[int, ...]) -> Array: ...
+    def computed(self, compute: Callable[[], Any]) -> Any: ...
+    def round(self, x: Array, result: Array) -> None: ...
+
+
 Implementation = Callable[[Call], Any]
 """What computes a call: the array of its output, or one for each of them."""
 
@@ -145,9 +154,11 @@ class Computation:
         attributes: Mapping[str, Any],
         by: Implementation | None = None,
         apply: Callable[[Activation, Array], Array] | None = None,
+        halves: Halves | None = None,
     ) -> None:
         """`by`: another implementation than the definition's, which tells by `activates` that it does the
-        fused activation; `apply`: what does it otherwise, and may do so in the result's memory."""
+        fused activation; `apply`: what does it otherwise, and may do so in the result's memory; `halves`:
+        what reads and rounds float16 around `by`."""
         assert operator.compute is not None
         self._operator, self._outputs, self.by = operator, outputs, by
         self._compute: Implementation = by or Call.by_definition
@@ -163,6 +174,9 @@ class Computation:
         """The output's name, if it can have but one."""
         if len(operator.outputs) == 1 and not operator.outputs[0].array:
             (self._only,) = outputs
+        self._halves = halves if by is not None and not operator.moves else None
+        self._rounded = {n: s for n, (s, dtype) in self._wanted.items() if dtype.char == "e"}
+        """The sizes of outputs of float16."""
         self._stand_ins = {name: stand_in(desc) for name, desc in outputs.items()}
         values = by_parameter(operator, self._stand_ins)
         values = {s.parameter: values[s.parameter] for s in operator.outputs}
@@ -181,8 +195,15 @@ class Computation:
         `memory`: where outputs may be computed, of their sizes and types (see `takes_results`). Those that
         were are these arrays.
         """
+        halves = self._halves
         if not self._operator.moves and "e" in [x.dtype.char for x in inputs.values()]:
-            inputs = {n: x.astype(np.float32) if x.dtype.char == "e" else x for n, x in inputs.items()}
+            if halves is not None:
+                inputs = halves.widened(inputs)
+            else:
+                inputs = {n: x.astype(np.float32) if x.dtype.char == "e" else x for n, x in inputs.items()}
+        given = memory
+        if halves is not None and self._rounded:
+            memory = {**(memory or {}), **{n: halves.room(sizes) for n, sizes in self._rounded.items()}}
         values = self._values.copy()
         if not self._inputs:
             self._inputs = [
@@ -196,7 +217,7 @@ class Computation:
             values |= {s.parameter: places[s.parameter] for s in self._operator.outputs}
         call = Call.__new__(Call)
         call.__dict__ = values
-        made = self._compute(call)
+        made = self._compute(call) if halves is None else halves.computed(lambda: self._compute(call))
         if self._only is None:
             results = self._by_field(made if len(self.fields) > 1 else (made,))
         else:
@@ -204,7 +225,18 @@ class Computation:
         if self._activation is not None:
             first = next(iter(results))
             results[first] = self._apply(self._activation, results[first])
+        if halves is not None and self._rounded:
+            results |= {n: self._as_halves(halves, results[n], (given or {}).get(n)) for n in self._rounded}
         return {n: _as_type(results[n], *wanted) for n, wanted in self._wanted.items()}
+
+    def _as_halves(self, halves: Halves, x: Array, result: Array | None) -> Array:
+        if x.dtype.char == "e":
+            return x
+        if result is None:
+            result = np.empty(x.shape, np.float16)
+        require(x.shape == result.shape)
+        halves.round(x, result)
+        return result
 
     def _by_field(self, parts: Sequence[Any]) -> dict[str, Array]:
         """Results in the order of the outputs, by field name; those that nobody wants left out."""

@@ -135,12 +135,17 @@ def scratch(shape: Sequence[int], dtype: np.dtype) -> Array:
     return between(_scratch.empty(shape, dtype))
 
 
-def _not_alone() -> None:
+def not_alone() -> None:
     """An operator is more than the launches that computed it so far."""
     if not _watching.runs:
         raise NotAlone
     if _watching.seen is not None:
         _watching.seen.append(Watched(None, (), ()))
+
+
+def count_launches() -> int | None:
+    """How many launches were watched so far; None where nobody watches."""
+    return None if _watching.seen is None else len(_watching.seen)
 
 
 class RepeatedLaunch:
@@ -171,7 +176,7 @@ class RepeatedLaunch:
         Returns:
             The descriptor without addresses; None where more of it depends on them.
         """
-        _not_alone()
+        not_alone()
         return self._run(arrays, shape)
 
     def _run(self, arrays: Sequence[Array], shape: tuple[int, ...] | None) -> DescriptorTemplate | None:
@@ -249,7 +254,7 @@ def _copy(dtype: np.dtype, threads: int | None) -> RepeatedLaunch:
 
 def apply_activation(activation: Activation, x: Array) -> Array:
     """An activation of every element, in the array's memory if that is nobody else's."""
-    _not_alone()
+    not_alone()
     dtype = FROM_NUMPY[x.dtype]
     meaning = activation.operator.expression((dtype,), dtype, activation.attributes, max(x.ndim, 1))
     own = x.flags.c_contiguous and x.flags.writeable and x.base is None

@@ -16,6 +16,7 @@ from anydml.ops.call import Computation, Implementation, fields, takes_results
 from anydml.ops.dtypes import INT4, NUMPY, UINT4
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.halves import halves
 from anydml.runtime.known_launch import bound_launches
 from anydml.runtime.launch import Array, NotAlone, apply_activation, kernels_of, watched
 
@@ -101,7 +102,9 @@ class TensorStep:
             seen = {n: TensorDesc(t.data_type, t.static_sizes) for n, (_, t) in self._inputs().items()}
             by = implement(self.operator, seen | descs, self.node.attributes, threads) if implement else None
             self._may_be_launches = by is not None
-            self._computed = Computation(self.operator, descs, self.node.attributes, by, apply_activation)
+            self._computed = Computation(
+                self.operator, descs, self.node.attributes, by, apply_activation, halves(threads)
+            )
         return self._computed
 
     def computed_by(self, implement: Implement | None, threads: int | None, launches: bool) -> str:

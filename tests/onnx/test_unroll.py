@@ -88,7 +88,7 @@ def test_rows_of_several_ranks_stay_rows_of_a_loop() -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_loop_that_runs_once_or_never(count: int) -> None:
     _, report = check(model(LOOP.replace("COUNT", str(count))), [{"x": X, "c": np.array(True)}])
-    assert report.loops_left == (0 if count else 1)
+    assert report.loops_left == 0
 
 
 def test_a_loop_that_may_end_before() -> None:
@@ -268,3 +268,24 @@ def test_a_first_condition_of_one_element_becomes_a_scalar(convert: str) -> None
     )
     feeds = [{"x": x, "start": np.array([k])} for x in np.float32([[1, 2], [-1, -2]]) for k in (0, 5)]
     check(built, feeds, convert=convert, shapes={"start": (1,)})
+
+
+@pytest.mark.parametrize(("count", "goes_on"), [(0, 1), (-3, 1), (5, 0), (0, 0)])
+@pytest.mark.parametrize("unroll", [0, 16])
+def test_a_loop_that_never_runs(count: int, goes_on: int, unroll: int) -> None:
+    """Its rows are none, of the sizes that they would have; its body may be whatever it is."""
+    text = """(float[3, 4] x, bool c) => (y, rows) <int64 count = {COUNT}, bool yes = {YES}> {
+        y, rows = Loop (count, yes, x) <body = b (int64 i, bool go, float[3, 4] s) => (bool on, float[3, 4] t, int64[2] r) {
+            on = Identity (c)  t = Neg (s)  r = Constant <value = int64[2] {1, 2}> ()
+        }> }"""
+    built = model(text.replace("COUNT", str(count)).replace("YES", str(goes_on)))
+    flat, report = check(built, [{"x": X, "c": np.array(True)}], unroll=unroll)
+    assert operators(flat) <= {"Identity", "Constant"}
+    assert "loop" not in str(report)
+
+
+def test_a_loop_that_never_runs_whose_rows_are_of_unknown_sizes() -> None:
+    text = """(float[n, 4] x) => (rows) <int64 count = {0}, bool yes = {1}> {
+        rows = Loop (count, yes) <body = b (int64 i, bool go) => (bool on, float[n, 4] r) {
+            on = Identity (go)  r = Neg (x) }> }"""
+    assert "Loop" in operators(check(model(text), [{"x": X}])[0])

@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from anydml.dataclass import dataclass, replace
-from anydml.ir.graph import Body, Constant, Graph, If, Node, Value
+from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.transforms import make_subgraph, replace_values
+from anydml.onnx.arrays import to_array, zeros
 from anydml.onnx.node_builder import NodeBuilder
 from anydml.onnx.ops.opinfo import KnownNode
 from anydml.onnx.rewrites.trip_counts import always_goes_on, is_true
@@ -42,7 +43,7 @@ class Unrolled:
 def unroll(
     graph: Graph, limit: int, outer: Constants | None = None, rows: bool = True, early: bool = False
 ) -> tuple[Graph, list[Unrolled]]:
-    """The graph without loops that run at most `limit` times, in branches and bodies too.
+    """The graph without loops that run at most `limit` times, or never, in branches and bodies too.
 
     Args:
         rows: those that gather rows, too. In a branch they stay: if these differ in size the loop fails, and
@@ -64,7 +65,8 @@ def unroll(
         if (
             not isinstance(node, Node)
             or count is None
-            or not 0 < count <= limit
+            or count > limit
+            or (count == 0 and any(row is None for row in _empty_rows(node)))
             or size > MAX_UNROLLED_NODES
             or (not rows and len(node.outputs) > _states(node))
             or _ranks_differ(node)
@@ -143,19 +145,45 @@ def _count(node: Node, constants: Constants) -> int | None:
     """How often its body runs, where that is sure."""
     if node.is_onnx("Loop"):
         body, (trips, go, *_) = node.bodies["body"], (*node.inputs, None, None)
+        if _never(trips, go, constants):
+            return 0
         if trips is None or trips not in constants or (go is not None and not is_true(go, constants)):
             return None
         if not always_goes_on(body, constants):
             return None
         content = constants[trips].content
-        return max(int(content.reshape(-1)[0]), 0) if content.size == 1 else None
+        return int(content.reshape(-1)[0]) if content.size == 1 else None
     if node.is_onnx("Scan") and node.op.version >= 9:
         known = KnownNode(node, {})
         first, axes = len(node.inputs) - known.int("num_scan_inputs"), known.ints("scan_input_axes") or []
         sizes = {known.size(k, axes[k - first] if axes else 0) for k in range(first, len(node.inputs))}
         only = sizes.pop() if len(sizes) == 1 else None
-        return only if isinstance(only, int) else None
+        return only if isinstance(only, int) and only else None
     return None
+
+
+def _never(trips: Value | None, go: Value | None, constants: Constants) -> bool:
+    """Whether a Loop has no iteration, whatever is in its body."""
+    contents = [None if v is None or v not in constants else constants[v].content for v in (trips, go)]
+    counts, goes_on = (c if isinstance(c, np.ndarray) and c.size == 1 else None for c in contents)
+    return (counts is not None and counts.item() <= 0) or (goes_on is not None and not goes_on.item())
+
+
+def _empty_rows(node: Node) -> list[np.ndarray | None]:
+    """What a Loop without iterations gives as rows, where their type and sizes are known."""
+    found: list[np.ndarray | None] = []
+    for output in node.outputs[_states(node) :]:
+        type = None if output is None else output.type
+        sizes = type.sizes if isinstance(type, TensorType) else None
+        inner = None if sizes is None else [n for n in sizes[1:] if isinstance(n, int)]
+        if output is None:
+            found.append(np.zeros(0))
+        elif inner is None or sizes is None or len(inner) != len(sizes) - 1:
+            found.append(None)
+        else:
+            assert isinstance(type, TensorType)
+            found.append(to_array(zeros(type.dtype, (0, *inner))))
+    return found
 
 
 def _most(node: Node, constants: Constants) -> int | None:
@@ -196,6 +224,11 @@ def _unroll(node: Node, count: int, made: NodeBuilder) -> None:
     for output, state in zip(node.outputs, states, strict=False):
         if output is not None:
             made.pass_on(state, output)
+    if count == 0:
+        for output, empty in zip(node.outputs[len(states) :], _empty_rows(node), strict=True):
+            if output is not None and empty is not None:
+                made.pass_on(made.constant(f"{output.name}~nothing", empty), output)
+        return
     for j, (output, listed) in enumerate(zip(node.outputs[len(states) :], rows, strict=True)):
         if output is not None:
             _joined(known, j, listed, output, made)

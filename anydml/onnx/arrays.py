@@ -108,8 +108,8 @@ def of_numbers(value: Any, dtype: str) -> np.ndarray:
 
 
 def _is_lost(found: np.ndarray, made: np.ndarray, integral: bool) -> Any:
-    if integral:
-        return made.astype(object) != found
+    if integral:  # NumPy compares integers of one kind as they are
+        return (made if made.dtype.kind == found.dtype.kind else made.astype(object)) != found
     return ~np.isfinite(made.astype(np.complex128)) & np.isfinite(found.astype(np.complex128))
 
 

@@ -16,6 +16,7 @@ from anydml.runtime.launch import (
     Array,
     RepeatedLaunch,
     count_launches,
+    launches_run,
     not_alone,
     scratch,
 )
@@ -41,6 +42,8 @@ class Halves:
             return x.astype(_SINGLE)
         result = scratch(x.shape, _SINGLE)
         self._widen.alone([x, result])
+        if not launches_run():  # what computes may look at it all the same
+            np.copyto(result, x)
         return result
 
     def room(self, sizes: tuple[int, ...]) -> Array:

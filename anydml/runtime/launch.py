@@ -148,6 +148,11 @@ def count_launches() -> int | None:
     return None if _watching.seen is None else len(_watching.seen)
 
 
+def launches_run() -> bool:
+    """Whether launches run, and are not only watched."""
+    return _watching.runs
+
+
 class RepeatedLaunch:
     """A kernel over arrays of one shape, again and again: of known strides, only addresses are written.
 

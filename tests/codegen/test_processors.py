@@ -19,10 +19,15 @@ from anydml.codegen.jit import assembly, emit_object_file, host
 from anydml.codegen.kernel import group
 from anydml.codegen.kernel_body import kernel_body
 from anydml.codegen.matrix import SUM, C, MatrixSpec, MatrixWriter, tile_of, tile_of_dots
+from anydml.codegen.padded import PaddedSpec, PaddedWriter
+from anydml.codegen.product import ProductSpec, ProductWriter
 from anydml.codegen.row_writer import body_text
 from anydml.codegen.running import RunningSpec, RunningWriter
+from anydml.codegen.scattered import ScatteredSpec, ScatteredWriter
 from anydml.codegen.taken import TakenSpec, TakenWriter
 from anydml.codegen.target import PROCESSORS
+from anydml.codegen.tuples import TuplesSpec, TuplesWriter
+from anydml.codegen.turned import TurnedSpec, TurnedWriter
 from anydml.codegen.windows import WindowWriter
 from anydml.directml.descriptions import read_attribute
 from anydml.onnx.ops import meanings
@@ -209,6 +214,34 @@ def test_taken_elements(processor, rows):
         TakenSpec(UINT32, INT32, rows=rows, own=True),
     ]:
         taken(body_text(TakenWriter, spec, PROCESSORS[processor]), processor)
+
+
+BITS = (UINT8, UINT16, UINT32, UINT64)
+MOVES = [
+    *((PaddedWriter, PaddedSpec(t, constant)) for t in BITS for constant in (False, True)),
+    *((TurnedWriter, TurnedSpec(t)) for t in BITS),
+    *(
+        (TuplesWriter, TuplesSpec(t, INT32, 2, long, put))
+        for t in BITS
+        for long in (False, True)
+        for put in (False, True)
+    ),
+    *((ScatteredWriter, ScatteredSpec(t, INT64)) for t in BITS),
+    *((ScatteredWriter, ScatteredSpec(t, UINT32, added=True)) for t in (FLOAT32, FLOAT64)),
+    *(
+        (ProductWriter, ProductSpec(t, beside))
+        for t in (FLOAT32, INT32, INT64, UINT64)
+        for beside in (False, True)
+    ),
+]
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("writer", [PaddedWriter, TurnedWriter, TuplesWriter, ScatteredWriter, ProductWriter])
+def test_what_moves_and_multiplies_elements_of_every_width(writer, processor):
+    """Two of 64 bits are a vector of the narrowest processors."""
+    for spec in (s for w, s in MOVES if w is writer):
+        taken(body_text(writer, spec, PROCESSORS[processor]), processor)
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)

@@ -125,12 +125,14 @@ class Asking:
 
 @pytest.fixture
 def regions(monkeypatch):
-    """What onnxruntime is given, as models."""
+    """What onnxruntime is given, as models; not those of one node by which it is asked what it has."""
     seen = []
 
     class Seen(_Session):
         def __init__(self, region, *rest):
-            seen.append(onnx.load_from_string(region.model))
+            model = onnx.load_from_string(region.model)
+            if model.graph.name != "one":
+                seen.append(model)
             super().__init__(region, *rest)
 
     monkeypatch.setattr("anydml.onnx.providers.onnxruntime._Session", Seen)

@@ -38,7 +38,7 @@ class PaddedWriter(RowWriter):
         super().__init__(target)
         self.spec = spec
         lanes = target.vector_bytes // SIZE[spec.dtype]
-        self.steps = list(dict.fromkeys([4 * lanes, lanes, max(lanes // 4, 1), 1]))
+        self.steps = (4 * lanes, lanes, lanes // 4, 1)
 
     def write(self) -> None:
         names = self.spec.names

@@ -57,7 +57,7 @@ class ProductWriter(RowWriter):
         names = self.spec.names
         self.base, self.step = self.words(names, len(names) - 2)
         if self.spec.beside:
-            self.all_of("0", "%n", list(dict.fromkeys([8 * self.lanes, self.lanes // 2, 1])), self._lines)
+            self.all_of("0", "%n", (8 * self.lanes, self.lanes // 2, 1), self._lines)
         else:
             self.loop(0, "%n", 1, self._line)
 

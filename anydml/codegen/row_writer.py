@@ -136,8 +136,9 @@ class RowWriter(ABC):
 
     def all_of(self, first: str, end: str, steps: Sequence[int], body: Callable[[str, int], None]) -> None:
         """`body(index, lanes)` for all from `first` to `end`: as many at a time as fit, the last of which are
-        those at the end, whether they have had their turn or not."""
-        for lanes in steps:
+        those at the end, whether they have had their turn or not. `steps`: how many, from many to one; parts
+        of a vector that has no so many are one."""
+        for lanes in dict.fromkeys(max(n, 1) for n in steps):
             last = self.number("sub", end, lanes)
             fits = self.line(f"icmp sle i64 {first}, {last}")
             stop = self.line(f"select i1 {fits}, i64 {end}, i64 {first}")

@@ -42,11 +42,11 @@ class RunningWriter(RowWriter):
         super().__init__(target)
         self.spec = spec
         lanes = target.vector_bytes // SIZE[spec.wide]
-        self.steps = [2 * lanes, max(lanes // 2, 1), 1] if spec.beside else [MAX_APART, 1]
+        self.steps = (2 * lanes, lanes // 2, 1) if spec.beside else (MAX_APART, 1)
 
     def write(self) -> None:
         self.base, self.step = self.words(NAMES, 2)
-        self.all_of("0", "%n", list(dict.fromkeys(self.steps)), self._lines)
+        self.all_of("0", "%n", self.steps, self._lines)
 
     def _lines(self, index: str, lines: int) -> None:
         """So many lines from `index` on: one vector, or numbers."""

@@ -47,7 +47,7 @@ class TakenWriter(RowWriter):
         super().__init__(target)
         self.spec = spec
         lanes = target.vector_bytes // SIZE[spec.dtype]
-        self.steps = list(dict.fromkeys([lanes, max(lanes // 4, 1), 1]))
+        self.steps = (lanes, lanes // 4, 1)
 
     def write(self) -> None:
         names = self.spec.names

@@ -30,7 +30,7 @@ class TurnedWriter(RowWriter):
         super().__init__(target)
         self.spec = spec
         lanes = target.vector_bytes // SIZE[spec.dtype]
-        self.steps = list(dict.fromkeys([4 * lanes, lanes, max(lanes // 4, 1), 1]))
+        self.steps = (4 * lanes, lanes, lanes // 4, 1)
 
     def write(self) -> None:
         self.base, self.step = self.words(NAMES, 4)

@@ -166,7 +166,7 @@ class WindowWriter(RowWriter):
         def clear(index: str, lanes: int) -> None:
             store(self._nothing(lanes), index, lanes)
 
-        steps = list(dict.fromkeys([2 * self.lanes, self.lanes, max(self.lanes // 4, 1), 1]))
+        steps = (2 * self.lanes, self.lanes, self.lanes // 4, 1)
         self.all_of("0", inside, steps, clear)
         self.all_of(end, span, steps, clear)
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from anydml.cli.common import array_in, pairs, quoted
 from anydml.errors import InvalidInput, Problem, short_repr
-from anydml.onnx.arrays import of_numbers
+from anydml.onnx.arrays import of_literal
 from anydml.onnx.inference_session import NodeArg
-from anydml.onnx.types import are_texts, numpy_type
+from anydml.onnx.types import numpy_type
 from anydml.session import Session
 
 
@@ -109,18 +109,10 @@ def _literal(name: str, text: str, type: str, rank: int | None) -> Any:
 def _array(where: str, value: Any, type: str, rank: int | None) -> Any:
     name = _NAMES.get(type, type)
     try:
-        if name == "string":
-            array = np.array(value, object)
-            if not are_texts(array):
-                raise ValueError("use quotes for texts in lists")
-        else:
-            array = of_numbers(value, name)
-            if name != "bool" and np.asarray(value).dtype == bool:
-                raise ValueError("it is bool")
+        return _shape_to_rank(of_literal(value, name), rank)
     except ValueError as error:
         message = f"expected a literal of {name}, but got {short_repr(value)}"
         raise InvalidInput(Problem(where, message, str(error))) from error
-    return _shape_to_rank(array, rank)
 
 
 def _shape_to_rank(array: Any, rank: int | None) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from anydml.errors import short_repr
 from anydml.onnx.protos import TensorProto
-from anydml.onnx.types import DTYPES, code_of, numpy_type
+from anydml.onnx.types import DTYPES, are_texts, code_of, numpy_type
 
 _NUMBERS: Mapping[int, tuple[str, type]] = {
     TensorProto.FLOAT: ("float_data", np.float32),
@@ -105,6 +105,23 @@ def of_numbers(value: Any, dtype: str) -> np.ndarray:
     if lost.any():
         raise ValueError(f"{dtype} does not hold {short_repr(found[lost].tolist()[0])}")
     return made
+
+
+def of_literal(value: Any, dtype: str) -> np.ndarray:
+    """What somebody typed as an array of a type: texts, or numbers, of which bools are none.
+
+    Raises:
+        ValueError: what the type does not hold.
+    """
+    if dtype == "string":
+        texts = np.asarray(value, object)
+        if not are_texts(texts):
+            raise ValueError("texts alone are expected")
+        return texts
+    array = of_numbers(value, dtype)
+    if dtype != "bool" and np.asarray(value).dtype == bool:
+        raise ValueError("it is bool")
+    return array
 
 
 def _is_lost(found: np.ndarray, made: np.ndarray, integral: bool) -> Any:

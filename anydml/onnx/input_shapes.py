@@ -15,9 +15,8 @@ import numpy as np
 from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
 from anydml.ir.dims import Affine, Dim, Symbol, are_sizes
 from anydml.ir.graph import Constant, OptionalType, TensorType, Type, Value
-from anydml.onnx.arrays import of_numbers
+from anydml.onnx.arrays import of_literal
 from anydml.onnx.serde.deserialize import Model
-from anydml.onnx.types import are_texts
 
 Shapes = Mapping[str, Sequence[int | str | None]]
 
@@ -172,18 +171,10 @@ def _content(value: Any, type: TensorType | None) -> tuple[np.ndarray | None, st
     """What an input is fixed to as an array of its type; or what is wrong with it."""
     if type is None:
         return None, "expected an input that is a tensor"
-    message = f"expected {type.dtype}, but got {short_repr(value)}"
-    if type.dtype == "string":
-        array = np.asarray(value, object)
-        if not are_texts(array):
-            return None, message
-    else:
-        try:
-            array = of_numbers(value, type.dtype)
-        except ValueError as error:
-            return None, f"{message}; {error}"
-        if type.dtype != "bool" and np.asarray(value).dtype == bool:
-            return None, message
+    try:
+        array = of_literal(value, type.dtype)
+    except ValueError as error:
+        return None, f"expected {type.dtype}, but got {short_repr(value)}; {error}"
     rank = None if type.sizes is None else len(type.sizes)
     if (
         rank is not None

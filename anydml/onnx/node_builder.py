@@ -14,7 +14,7 @@ from anydml.ir.dims import Dim
 from anydml.ir.graph import Constant, Graph, If, Node, OnnxOp, SequenceType, TensorType, Type, Value
 from anydml.onnx.protos import make_attribute
 from anydml.onnx.schema import INTERNAL_DOMAIN, allowed_types
-from anydml.onnx.types import onnx_name
+from anydml.onnx.types import of_content, onnx_name
 
 WHERE_TYPES = frozenset("float16 float32 float64 int8 int32 int64 uint8 uint32 string".split())
 """What onnxruntime's Where takes; all others are chosen by Gather, which moves any type."""
@@ -74,7 +74,7 @@ class NodeBuilder:
     def constant(self, name: str, content: Any) -> Value:
         """An array, or integers, as a constant."""
         array = content if isinstance(content, np.ndarray) else np.asarray(content, np.int64)
-        value = Value(name, TensorType(array.dtype.name, array.shape))
+        value = Value(name, of_content(array))
         self._keep({value: Constant(array)})
         return value
 

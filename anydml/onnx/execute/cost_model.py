@@ -176,9 +176,8 @@ _NANOSECONDS = {
         """Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast Ceil Clip Concat Div Equal
         Expand Floor Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less
         LessOrEqual Max Mean Min Mul Neg Not Or PRelu Reciprocal Relu Round Shrink Sign Split Sqrt Sub Sum
-        ThresholdedRelu Where Xor
-        GlobalAveragePool GlobalMaxPool ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum
-        ReduceSumSquare""".split(),
+        ThresholdedRelu Where Xor GlobalAveragePool GlobalMaxPool ReduceL1 ReduceL2 ReduceMax ReduceMean
+        ReduceMin ReduceSum ReduceSumSquare""".split(),
         0.12,
     ),
     **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Constant", "Shape"), 0.0),
@@ -211,10 +210,10 @@ def _program_nanoseconds(node: Node) -> float:
     if node.op.name in ("MaxPool", "AveragePool", "LpPool"):
         window = KnownNode(node, {}).attribute("kernel_shape") or ()
         return _POOLING_NANOSECONDS * prod(window) * sum(map(elements, node.writes))
-    moved = _NANOSECONDS.get(node.op.name, _OTHER_NANOSECONDS) * max(
-        map(elements, (*node.reads, *node.writes)), default=0
-    )
-    return max(moved, _FLOP_NANOSECONDS * work([node]) if node.op.name not in _NANOSECONDS else 0.0)
+    count = max(map(elements, (*node.reads, *node.writes)), default=0)
+    if node.op.name in _NANOSECONDS:
+        return _NANOSECONDS[node.op.name] * count
+    return max(_OTHER_NANOSECONDS * count, _FLOP_NANOSECONDS * work([node]))
 
 
 def connected(nodes: Collection[Node]) -> list[list[Node]]:

@@ -147,8 +147,10 @@ def native_step(
     most = PLAIN_NODES if plain else AUTO_NODES if unasked else MAX_NODES
     if count > most:
         raise NotNative(f"more than {most} nodes")
-    most = (AUTO_WORK if unasked else MAX_WORK) + MAX_WORK_PER_NODE * count
-    work = _plain_work(graph, libraries.threads) if plain else most
+    if plain:
+        work = _plain_work(graph, libraries.threads)
+    else:
+        work = (AUTO_WORK if unasked else MAX_WORK) + MAX_WORK_PER_NODE * count
     _screen(graph, work)
     builder = partial(program.ProgramBuilder, host(), AUTO_INSTRUCTIONS if unasked else MAX_INSTRUCTIONS)
     seen = {v: feeds[k].sizes for v, k in zip(graph.inputs, fed, strict=True)}

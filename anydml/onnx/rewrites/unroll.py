@@ -20,10 +20,10 @@ import numpy as np
 from anydml.dataclass import dataclass, replace
 from anydml.ir.graph import Body, Constant, Graph, If, Node, TensorType, Value
 from anydml.ir.transforms import make_subgraph, replace_values
-from anydml.onnx.arrays import to_array, zeros
 from anydml.onnx.node_builder import NodeBuilder
 from anydml.onnx.ops.opinfo import KnownNode
-from anydml.onnx.rewrites.trip_counts import always_goes_on, is_true
+from anydml.onnx.rewrites.trip_counts import always_goes_on
+from anydml.onnx.types import numpy_type
 
 MAX_UNROLLED_NODES = 10_000
 """Of one loop, all iterations together."""
@@ -66,7 +66,7 @@ def unroll(
             not isinstance(node, Node)
             or count is None
             or count > limit
-            or (count == 0 and any(row is None for row in _empty_rows(node)))
+            or (count == 0 and any(_no_rows(v) is None for v in _rows(node)))
             or size > MAX_UNROLLED_NODES
             or (not rows and len(node.outputs) > _states(node))
             or _ranks_differ(node)
@@ -145,14 +145,11 @@ def _count(node: Node, constants: Constants) -> int | None:
     """How often its body runs, where that is sure."""
     if node.is_onnx("Loop"):
         body, (trips, go, *_) = node.bodies["body"], (*node.inputs, None, None)
-        if _never(trips, go, constants):
+        most, begins = _number(trips, constants), _number(go, constants)
+        if most == 0 or begins == 0:
             return 0
-        if trips is None or trips not in constants or (go is not None and not is_true(go, constants)):
-            return None
-        if not always_goes_on(body, constants):
-            return None
-        content = constants[trips].content
-        return int(content.reshape(-1)[0]) if content.size == 1 else None
+        begins_always = go is None or begins is not None
+        return most if begins_always and always_goes_on(body, constants) else None
     if node.is_onnx("Scan") and node.op.version >= 9:
         known = KnownNode(node, {})
         first, axes = len(node.inputs) - known.int("num_scan_inputs"), known.ints("scan_input_axes") or []
@@ -162,28 +159,24 @@ def _count(node: Node, constants: Constants) -> int | None:
     return None
 
 
-def _never(trips: Value | None, go: Value | None, constants: Constants) -> bool:
-    """Whether a Loop has no iteration, whatever is in its body."""
-    contents = [None if v is None or v not in constants else constants[v].content for v in (trips, go)]
-    counts, goes_on = (c if isinstance(c, np.ndarray) and c.size == 1 else None for c in contents)
-    return (counts is not None and counts.item() <= 0) or (goes_on is not None and not goes_on.item())
+def _number(value: Value | None, constants: Constants) -> int | None:
+    """A count, at least 0, or a condition; None if it is not known."""
+    content = constants[value].content if value is not None and value in constants else None
+    return max(int(content.item()), 0) if isinstance(content, np.ndarray) and content.size == 1 else None
 
 
-def _empty_rows(node: Node) -> list[np.ndarray | None]:
-    """What a Loop without iterations gives as rows, where their type and sizes are known."""
-    found: list[np.ndarray | None] = []
-    for output in node.outputs[_states(node) :]:
-        type = None if output is None else output.type
-        sizes = type.sizes if isinstance(type, TensorType) else None
-        inner = None if sizes is None else [n for n in sizes[1:] if isinstance(n, int)]
-        if output is None:
-            found.append(np.zeros(0))
-        elif inner is None or sizes is None or len(inner) != len(sizes) - 1:
-            found.append(None)
-        else:
-            assert isinstance(type, TensorType)
-            found.append(to_array(zeros(type.dtype, (0, *inner))))
-    return found
+def _rows(node: Node) -> list[Value]:
+    """The outputs that gather rows."""
+    return [v for v in node.outputs[_states(node) :] if v is not None]
+
+
+def _no_rows(output: Value) -> np.ndarray | None:
+    """What a Loop without iterations gives there, if type and sizes of a row are known."""
+    if not isinstance(output.type, TensorType) or output.type.sizes is None:
+        return None
+    sizes = [n for n in output.type.sizes[1:] if isinstance(n, int)]
+    whole = len(sizes) == len(output.type.sizes) - 1
+    return np.zeros((0, *sizes), numpy_type(output.type.dtype)) if whole else None
 
 
 def _most(node: Node, constants: Constants) -> int | None:
@@ -191,12 +184,7 @@ def _most(node: Node, constants: Constants) -> int | None:
     if not node.is_onnx("Loop") or len(node.outputs) > _states(node):
         return None
     trips, go = (*node.inputs, None)[:2]
-    if (
-        trips is None or trips not in constants or go is None
-    ):  # of which libraries do otherwise than ONNX says
-        return None
-    content = constants[trips].content
-    return max(int(content.reshape(-1)[0]), 0) if content.size == 1 else None
+    return None if go is None else _number(trips, constants)  # without, libraries do otherwise than ONNX says
 
 
 def _unroll(node: Node, count: int, made: NodeBuilder) -> None:
@@ -225,9 +213,8 @@ def _unroll(node: Node, count: int, made: NodeBuilder) -> None:
         if output is not None:
             made.pass_on(state, output)
     if count == 0:
-        for output, empty in zip(node.outputs[len(states) :], _empty_rows(node), strict=True):
-            if output is not None and empty is not None:
-                made.pass_on(made.constant(f"{output.name}~nothing", empty), output)
+        for output in _rows(node):
+            made.pass_on(made.constant(f"{output.name}~nothing", _no_rows(output)), output)
         return
     for j, (output, listed) in enumerate(zip(node.outputs[len(states) :], rows, strict=True)):
         if output is not None:

@@ -8,7 +8,7 @@ def _gather(c: Call) -> Array:                          c.input, c.indices: arra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,17 +128,31 @@ def described(operator: Operator, tensors: Mapping[str, TensorDesc], attributes:
     return Call(operator, values, tensors)
 
 
-class Halves(Protocol):
-    """See `runtime/halves.py`."""
-
-    def widened(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
-    def room(self, sizes: tuple[int, ...]) -> Array: ...
-    def computed(self, compute: Callable[[], Any]) -> Any: ...
-    def round(self, x: Array, result: Array) -> None: ...
-
-
 Implementation = Callable[[Call], Any]
 """What computes a call: the array of its output, or one for each of them."""
+
+
+class Halves:
+    """How float16 gets to what computes in float32, and back: by NumPy."""
+
+    def widened(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The inputs, those of float16 as float32."""
+        return {n: x.astype(np.float32) if x.dtype.char == "e" else x for n, x in inputs.items()}
+
+    def rooms(self, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+        """Memory for results that are to be rounded, where they may be computed."""
+        return {}
+
+    def computed(self, compute: Implementation, call: Call) -> Any:
+        """What is computed between reading and rounding."""
+        return compute(call)
+
+    def rounded(self, x: Array, result: Array | None) -> Array:
+        """A result as float16, in memory that is there for it; or as it is, which is rounded later."""
+        return x
+
+
+_BY_NUMPY = Halves()
 
 
 class Computation:
@@ -154,7 +168,7 @@ class Computation:
         attributes: Mapping[str, Any],
         by: Implementation | None = None,
         apply: Callable[[Activation, Array], Array] | None = None,
-        halves: Halves | None = None,
+        halves: Halves = _BY_NUMPY,
     ) -> None:
         """`by`: another implementation than the definition's, which tells by `activates` that it does the
         fused activation; `apply`: what does it otherwise, and may do so in the result's memory; `halves`:
@@ -174,9 +188,10 @@ class Computation:
         """The output's name, if it can have but one."""
         if len(operator.outputs) == 1 and not operator.outputs[0].array:
             (self._only,) = outputs
-        self._halves = halves if by is not None and not operator.moves else None
-        self._rounded = {n: s for n, (s, dtype) in self._wanted.items() if dtype.char == "e"}
-        """The sizes of outputs of float16."""
+        self._halves = _BY_NUMPY if by is None else halves
+        halved = {} if operator.moves else self._wanted
+        self._rounded = {n: sizes for n, (sizes, dtype) in halved.items() if dtype.char == "e"}
+        """The sizes of outputs that are rounded to float16."""
         self._stand_ins = {name: stand_in(desc) for name, desc in outputs.items()}
         values = by_parameter(operator, self._stand_ins)
         values = {s.parameter: values[s.parameter] for s in operator.outputs}
@@ -195,15 +210,12 @@ class Computation:
         `memory`: where outputs may be computed, of their sizes and types (see `takes_results`). Those that
         were are these arrays.
         """
-        halves = self._halves
-        if not self._operator.moves and "e" in [x.dtype.char for x in inputs.values()]:
-            if halves is not None:
-                inputs = halves.widened(inputs)
-            else:
-                inputs = {n: x.astype(np.float32) if x.dtype.char == "e" else x for n, x in inputs.items()}
-        given = memory
-        if halves is not None and self._rounded:
-            memory = {**(memory or {}), **{n: halves.room(sizes) for n, sizes in self._rounded.items()}}
+        halves, places = self._halves, memory or {}
+        reads_halves = not self._operator.moves and "e" in [x.dtype.char for x in inputs.values()]
+        if reads_halves:
+            inputs = halves.widened(inputs)
+        if self._rounded:
+            places = places | halves.rooms(self._rounded)
         values = self._values.copy()
         if not self._inputs:
             self._inputs = [
@@ -212,12 +224,13 @@ class Computation:
             ]
         for parameter, name in self._inputs:
             values[parameter] = [inputs[n] for n in name] if isinstance(name, list) else inputs.get(name)
-        if memory:
-            places = by_parameter(self._operator, self._stand_ins | memory)
-            values |= {s.parameter: places[s.parameter] for s in self._operator.outputs}
+        if places:
+            outputs = by_parameter(self._operator, self._stand_ins | places)
+            values |= {s.parameter: outputs[s.parameter] for s in self._operator.outputs}
         call = Call.__new__(Call)
         call.__dict__ = values
-        made = self._compute(call) if halves is None else halves.computed(lambda: self._compute(call))
+        is_half = reads_halves or self._rounded
+        made = halves.computed(self._compute, call) if is_half else self._compute(call)
         if self._only is None:
             results = self._by_field(made if len(self.fields) > 1 else (made,))
         else:
@@ -225,18 +238,9 @@ class Computation:
         if self._activation is not None:
             first = next(iter(results))
             results[first] = self._apply(self._activation, results[first])
-        if halves is not None and self._rounded:
-            results |= {n: self._as_halves(halves, results[n], (given or {}).get(n)) for n in self._rounded}
+        for name in self._rounded:
+            results[name] = halves.rounded(results[name], (memory or {}).get(name))
         return {n: _as_type(results[n], *wanted) for n, wanted in self._wanted.items()}
-
-    def _as_halves(self, halves: Halves, x: Array, result: Array | None) -> Array:
-        if x.dtype.char == "e":
-            return x
-        if result is None:
-            result = np.empty(x.shape, np.float16)
-        require(x.shape == result.shape)
-        halves.round(x, result)
-        return result
 
     def _by_field(self, parts: Sequence[Any]) -> dict[str, Array]:
         """Results in the order of the outputs, by field name; those that nobody wants left out."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
 from anydml.codegen.kernel import group
+from anydml.errors import require
+from anydml.ops.call import Call, Halves, Implementation
 from anydml.ops.dtypes import FLOAT16, FLOAT32
 from anydml.ops.expr import convert, read
 from anydml.runtime.launch import (
@@ -21,11 +23,10 @@ from anydml.runtime.launch import (
     scratch,
 )
 
-T = TypeVar("T")
 _SINGLE = np.dtype(np.float32)
 
 
-class Halves:
+class LaunchedHalves(Halves):
     """Known calls consist of launches, so there these are made of small arrays, too, for which NumPy's
     conversions take less time."""
 
@@ -33,8 +34,7 @@ class Halves:
         self._widen = RepeatedLaunch(group((FLOAT16,), (convert(read(0, FLOAT16), FLOAT32),)), threads)
         self._round = RepeatedLaunch(group((FLOAT32,), (convert(read(0, FLOAT32), FLOAT16),)), threads)
 
-    def widened(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The inputs, those of float16 as float32."""
+    def widened(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         return {n: self._widened(x) if x.dtype.char == "e" else x for n, x in inputs.items()}
 
     def _widened(self, x: Array) -> Array:
@@ -46,27 +46,31 @@ class Halves:
             np.copyto(result, x)
         return result
 
-    def room(self, sizes: tuple[int, ...]) -> Array:
-        """Memory for a result that is to be rounded."""
-        return scratch(sizes, _SINGLE)
+    def rooms(self, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+        return {name: scratch(n, _SINGLE) for name, n in sizes.items()}
 
-    def computed(self, compute: Callable[[], T]) -> T:
-        """What `compute` gives between reading and rounding, perhaps by other means than launches."""
+    def computed(self, compute: Implementation, call: Call) -> Any:
+        """Perhaps by other means than launches."""
         before = count_launches()
-        made = compute()
+        made = compute(call)
         if before is not None and count_launches() == before:
             not_alone()
         return made
 
-    def round(self, x: Array, result: Array) -> None:
-        """Write it into an array of float16."""
+    def rounded(self, x: Array, result: Array | None) -> Array:
+        if x.dtype.char == "e":
+            return x
+        if result is None:
+            result = np.empty(x.shape, np.float16)
+        require(x.shape == result.shape)
         if x.dtype == _SINGLE and _by_kernel(x):
             self._round.alone([x, result])
-            return
+            return result
         if count_launches() is not None:
             not_alone()
         with np.errstate(all="ignore"):
             np.copyto(result, x, casting="unsafe")
+        return result
 
 
 def _by_kernel(x: Array) -> bool:
@@ -76,4 +80,4 @@ def _by_kernel(x: Array) -> bool:
 
 @cache
 def halves(threads: int | None) -> Halves:
-    return Halves(threads)
+    return LaunchedHalves(threads)

@@ -119,16 +119,13 @@ def _example_graph(operator: Operator) -> CompiledGraph:
         None if content is None else tensor(operand, content, operand.parameter)
         for operand, content in zip(operator.inputs, operator.example.inputs, strict=True)
     ]
-    bound = signature(getattr(anydml, operator.function)).bind(*given, **operator.example.attributes)
-    bound.apply_defaults()
-    if operator.scalar is not None:
-        results = getattr(anydml, operator.function)(*bound.args, **bound.kwargs)
-    else:
-        results = graph.record_tensors(
-            operator,
-            {n: x for n, x in bound.arguments.items() if n not in ("out", "output_data_type")},
-            bound.arguments.get("output_data_type"),
-        )
+    function, attributes = getattr(anydml, operator.function), operator.example.attributes
+    if any(x is not None for x in given):
+        results = function(*given, **attributes)
+    else:  # of which the function would make an array
+        bound = signature(function).bind(*given, **attributes)
+        bound.apply_defaults()
+        results = graph.record_tensors(operator, bound.arguments, bound.arguments.get("output_data_type"))
     every = results if isinstance(results, tuple) else (results,)
     names = [o.parameter for o in operator.outputs]
     if operator.outputs[0].array:

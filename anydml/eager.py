@@ -173,7 +173,8 @@ def known_call(
             known.append(an_array(x) if packed else laid_out(x, result, kernel.axes is not None))
         else:
             return None
-    known += [an_argument(x, result, False) if type(x) is list else an_object(x) for x in others]
+    for x in others:
+        known.append(an_argument(x, result, False) or (None if type(x) is list else an_object(x)))
     if out is None:
         known.append(an_object(None))
     elif out is result:

@@ -194,6 +194,39 @@ def test_lists_of_other_lengths_and_numbers(ordinary):
             f(x, "SUM", axes)
 
 
+def test_integers_and_tuples_are_compared_by_value(ordinary):
+    """Those that are computed anew for each call are other objects each time."""
+    f, x = fresh("slice"), np.arange(3000, dtype=np.float32).reshape(1, 3000)
+
+    def part(offset, count, kind):
+        made = f(x, kind((0, int(str(offset)))), kind((1, int(str(count)))), kind([1, 1]))
+        return made.tobytes() == x[:, offset : offset + count].tobytes()
+
+    for _ in range(3):
+        for kind in (list, tuple):
+            assert all(part(offset, 1000, kind) for offset in (3, 300, 301))
+    ordinary.clear()
+    assert part(300, 1000, list)
+    assert part(301, 1000, tuple)
+    assert not ordinary
+    for offset in (-300, 2**30, 2**30 + 300, 2**62 + 300, 2001, 300.0):
+        with pytest.raises(dml.AnyDMLError):
+            f(x, (0, offset), (1, 1000), (1, 1))
+    assert np.array_equal(f(x, (0, np.int64(300)), (1, 1000), (1, 1)), x[:, 300:1300])
+
+
+def test_tuples_of_arrays_and_of_none(ordinary):
+    f, x = fresh("join"), Draw("packed")()
+    for _ in range(3):
+        for several in (1, 3, 2):
+            assert np.array_equal(f((x,) * several, 1), np.concatenate((x,) * several, 1))
+        with pytest.raises(dml.AnyDMLError):
+            f((), 1)
+    ordinary.clear()
+    assert f((x, x), 1).shape == (2, 32, 32, 32)
+    assert not ordinary
+
+
 def test_lists_of_classes_of_their_own_may_change():
     class Axes(list):
         """One that is no list of Python's."""

@@ -2,7 +2,7 @@
 ;
 ; What follows from the kinds of arguments is kept in records, which call.py writes: WORD(...) are numbers of
 ; its own, FIELD(...) places in launch descriptors. Arguments are compared with a record's, one after the
-; other; what a list holds is compared as if it were one more argument. Records are of two kinds. Those without
+; other; what a list or a tuple holds is compared as if it were one more argument. Records are of two kinds. Those without
 ; launch descriptors are for packed arrays of one shape, of whatever sizes, and one output; those with some are
 ; for arrays of their layouts, and as many outputs as they say. Where all is as in a record the kernel runs;
 ; everything else goes the ordinary way, to a Python function, which is the first word of the context.
@@ -103,8 +103,24 @@ look:
     i64 WORD(SCALAR), label %scalar
     i64 WORD(CONSTANT), label %constant
     i64 WORD(LIST), label %many
+    i64 WORD(TUPLE), label %many
+    i64 WORD(INTEGER), label %integer
   ]
-many:                                    ; a list of so many objects, which are compared next
+integer:                                 ; an integer of one digit, and its sign
+  %w.int = icmp eq ptr %type, %a
+  br i1 %w.int, label %integer.digit, label %differs
+integer.digit:
+  %w.sign.p = getelementptr i8, ptr %x, i64 WORD(data)
+  %w.sign = load i32, ptr %w.sign.p
+  %w.digit.p = getelementptr i8, ptr %x, i64 WORD(digit)
+  %w.digit = load i32, ptr %w.digit.p
+  %w.high = zext i32 %w.sign to i64
+  %w.low = zext i32 %w.digit to i64
+  %w.shifted = shl i64 %w.high, 32
+  %w.bits = or i64 %w.shifted, %w.low
+  %w.same = icmp eq i64 %w.bits, %b
+  br i1 %w.same, label %next, label %differs
+many:                                    ; a list or tuple of so many objects, which are compared next
   %m.list = icmp eq ptr %type, %a
   br i1 %m.list, label %many.size, label %differs
 many.size:
@@ -112,10 +128,14 @@ many.size:
   %m.size = load i64, ptr %m.size.p
   %m.same = icmp eq i64 %m.size, %b
   br i1 %m.same, label %many.take, label %differs
-many.take:
-  %m.items.p = getelementptr i8, ptr %x, i64 WORD(items)
-  %m.items = load ptr, ptr %m.items.p
+many.take:                               ; of a tuple, another word is read in vain: it may be an empty one
   %m.p = getelementptr ptr, ptr %lists, i64 %l
+  %m.tuple = icmp eq i64 %kind, WORD(TUPLE)
+  %m.inside = getelementptr i8, ptr %x, i64 WORD(tuple)
+  %m.items.p = getelementptr i8, ptr %x, i64 WORD(items)
+  %m.items.p1 = select i1 %m.tuple, ptr %m.p, ptr %m.items.p
+  %m.outside = load ptr, ptr %m.items.p1
+  %m.items = select i1 %m.tuple, ptr %m.inside, ptr %m.outside
   store ptr %m.items, ptr %m.p
   %l.new = add i64 %l, 1
   br label %next
@@ -286,10 +306,10 @@ operand:
   %k.new = add i64 %k, 1
   br label %next
 next:
-  %k1 = phi i64 [ %k, %object ], [ %k, %number.bits ], [ %k, %many.take ], [ %k.new, %operand ]
-  %l1 = phi i64 [ %l, %object ], [ %l, %number.bits ], [ %l.new, %many.take ], [ %l, %operand ]
-  %lead1 = phi ptr [ %lead, %object ], [ %lead, %number.bits ], [ %lead, %many.take ], [ %lead.new, %operand ]
-  %out1 = phi ptr [ %out, %object ], [ %out, %number.bits ], [ %out, %many.take ], [ %out.new, %operand ]
+  %k1 = phi i64 [ %k, %object ], [ %k, %number.bits ], [ %k, %integer.digit ], [ %k, %many.take ], [ %k.new, %operand ]
+  %l1 = phi i64 [ %l, %object ], [ %l, %number.bits ], [ %l, %integer.digit ], [ %l.new, %many.take ], [ %l, %operand ]
+  %lead1 = phi ptr [ %lead, %object ], [ %lead, %number.bits ], [ %lead, %integer.digit ], [ %lead, %many.take ], [ %lead.new, %operand ]
+  %out1 = phi ptr [ %out, %object ], [ %out, %number.bits ], [ %out, %integer.digit ], [ %out, %many.take ], [ %out.new, %operand ]
   br label %argument
 
 matched:

@@ -22,6 +22,12 @@ DATA = object.__basicsize__
 RANK, SIZES, DTYPE, FLAGS = DATA + 8, DATA + 16, DATA + 40, DATA + 48
 VALUE = object.__basicsize__
 """Where a float has its number, and a scalar of NumPy's one of up to 8 bytes."""
+SIGN, DIGIT = object.__basicsize__, object.__basicsize__ + 8
+"""Where an integer has its sign beside the number of its digits, and its lowest digit."""
+ONE_DIGIT = 1 << 30
+"""The first integer that has two."""
+ITEMS, TUPLE_ITEMS = object.__basicsize__ + 8, tuple.__basicsize__
+"""Where a list says where its objects are, and where a tuple has them."""
 PACKED, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
 """Flags of arrays."""
 _NEW_FROM_DESCR = 94
@@ -43,8 +49,8 @@ def have_known_layout() -> bool:
 
     sizes = word(SIZES)
     packed, writeable = np.zeros(1).flags, np.broadcast_to(np.zeros(1), 3).flags
-    number, listed = 0.1, [probe]
-    items = word(DATA + 8, id(listed))
+    number, listed, pair = 0.1, [probe], (None, probe)
+    integers = [word_of_integer(x) for x in (-ONE_DIGIT + 1, 1000, ONE_DIGIT)]
     return (
         word(TYPE) == id(np.ndarray)
         and word(DATA) == probe.__array_interface__["data"][0]
@@ -56,9 +62,18 @@ def have_known_layout() -> bool:
         and not probe.flags.num & PACKED
         and not writeable.num & WRITEABLE
         and ctypes.c_double.from_address(id(number) + VALUE).value == number
-        and word(0, items) == at
+        and word(0, word(ITEMS, id(listed))) == at
+        and word(TUPLE_ITEMS + 8, id(pair)) == at
+        and [x & 0xFFFFFFFF for x in integers[:2]] == [ONE_DIGIT - 1, 1000]
+        and len({x >> 32 for x in integers}) == 3
         and _functions_of_numpy() is not None
     )
+
+
+def word_of_integer(x: int) -> int:
+    """What tells an integer of one digit from all others: its sign, then the digit."""
+    sign, digit = (ctypes.c_uint32.from_address(id(x) + at).value for at in (SIGN, DIGIT))
+    return sign << 32 | digit
 
 
 def _functions_of_numpy() -> Any:

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from anydml.codegen.python_objects import ALIGNED, PACKED, VALUE, WRITEABLE
+from anydml.codegen.python_objects import (
+    ALIGNED,
+    ONE_DIGIT,
+    PACKED,
+    VALUE,
+    WRITEABLE,
+    word_of_integer,
+)
 from anydml.dataclass import dataclass
 
 
@@ -37,6 +44,13 @@ class Kind(IntEnum):
     LAYOUT_OUT = 9
     LIST = 10
     """A list: the address of its type, how many objects it holds, of which the next ones tell."""
+    TUPLE = 11
+    """The same of a tuple."""
+    INTEGER = 12
+    """A Python integer: the address of its type, its sign and its digit."""
+
+
+NOT_OPERANDS = frozenset({Kind.OBJECT, Kind.FLOAT, Kind.LIST, Kind.TUPLE, Kind.INTEGER})
 
 
 @dataclass(frozen=True)
@@ -65,9 +79,11 @@ class Layout(IntEnum):
 
 
 def an_object(x: object) -> Argument:
-    """Of an argument that is no operand: this very object, or a float with its bits."""
+    """Of an argument that is no operand: this very object, a float with its bits, or an integer."""
     if type(x) is float:
         return Argument(Kind.FLOAT, (int(np.float64(x).view(np.int64)), 0))
+    if type(x) is int and not _is_small(x) and abs(x) < ONE_DIGIT:
+        return Argument(Kind.INTEGER, (id(int), int(np.uint64(word_of_integer(x)).view(np.int64))))
     return Argument(Kind.OBJECT, (id(x), 0), kept=x)
 
 
@@ -92,8 +108,9 @@ def laid_out(
     return Argument(kind, (id(x.dtype), layout.buffer_info()[0]), kept=(x.dtype, layout))
 
 
-def a_list(x: list[Any], holds: Sequence[Argument]) -> Argument:
-    return Argument(Kind.LIST, (id(list), len(x)), holds=holds)
+def a_sequence(x: list[Any] | tuple[Any, ...], holds: Sequence[Argument]) -> Argument:
+    kind = Kind.LIST if type(x) is list else Kind.TUPLE
+    return Argument(kind, (id(type(x)), len(x)), holds=holds)
 
 
 def layout_words(
@@ -127,18 +144,21 @@ def an_argument(x: Any, target: np.ndarray[Any, Any], tensor: bool, written: boo
 
     `tensor`: whether it is one, or several; `written`: whether it is `out`.
     """
-    if isinstance(x, list) and not written:
+    if type(x) in (list, tuple) and not written:
         held = [an_argument(one, target, tensor) for one in x]
-        return a_list(x, [a for a in held if a]) if all(held) and type(x) is list else None
+        return a_sequence(x, [a for a in held if a]) if all(held) else None
     if tensor and x is not None:
         aligned = type(x) is np.ndarray and x.flags.aligned
         return laid_out(x, target, True, written, ALIGNED) if aligned else None
-    return an_object(x) if type(x) is float or _is_the_same_always(x) else None
+    known_by_value = type(x) is float or (type(x) is int and abs(x) < ONE_DIGIT)
+    return an_object(x) if known_by_value or _is_the_same_always(x) else None
 
 
 def _is_the_same_always(x: object) -> bool:
     """Whether what is equal to it is the same object, as a rule."""
-    if type(x) is tuple:
-        return all(map(_is_the_same_always, x))
-    small = type(x) is int and -5 <= x <= 256
-    return small or x is None or isinstance(x, bool | str | Enum)
+    return _is_small(x) or x is None or isinstance(x, bool | str | Enum)
+
+
+def _is_small(x: object) -> bool:
+    """Whether it is one of the integers of which there is one object each."""
+    return type(x) is int and -5 <= x <= 256

@@ -33,10 +33,13 @@ from anydml.codegen.kernel import (
 )
 from anydml.codegen.python_objects import (
     DATA,
+    DIGIT,
     DTYPE,
     FLAGS,
+    ITEMS,
     RANK,
     SIZES,
+    TUPLE_ITEMS,
     TYPE,
     VALUE,
     built_in,
@@ -48,7 +51,7 @@ from anydml.codegen.python_objects import (
 from anydml.dataclass import dataclass
 from anydml.errors import require
 from anydml.runtime.addresses import address, has_no_gaps
-from anydml.runtime.arguments import Argument, Kind, Layout, layout_words
+from anydml.runtime.arguments import NOT_OPERANDS, Argument, Kind, Layout, layout_words
 from anydml.runtime.launch import threads_for
 from anydml.runtime.process import RenewedLock, renew_after_fork
 from anydml.runtime.threads import pool
@@ -183,7 +186,7 @@ class KnownCalls:
 
     def _of_packed(self, how: Packed, arguments: Sequence[Argument], words: list[int]) -> object:
         """The words of a call of packed arrays."""
-        strides = [a.stride for a in arguments if a.kind not in (Kind.OBJECT, Kind.FLOAT)]
+        strides = [a.stride for a in arguments if a.kind not in NOT_OPERANDS]
         if len(strides) < len(how.group.operands):
             strides.append(how.result.itemsize)
         access = tuple(Access.PACKED if s else Access.SPLAT for s in strides)
@@ -205,7 +208,7 @@ class KnownCalls:
             require(written > 0 or has_no_gaps(y))  # else a new one would not have as much memory
             strides = 0 if y.flags.c_contiguous else start(x) + 8 * (Layout.SIZES + y.ndim)
             targets.extend((start(x), id(y.dtype), strides))
-        operands = sum(a.kind not in (Kind.OBJECT, Kind.FLOAT, Kind.LIST) for a, _, _ in listed)
+        operands = sum(a.kind not in NOT_OPERANDS for a, _, _ in listed)
         every = [array("q", places) for _, places in how.launches]
         steps = array("q")
         for places, (descriptor, _) in zip(every, how.launches, strict=True):
@@ -242,11 +245,16 @@ def _in_order(arguments: Sequence[Argument]) -> list[_Entry]:
     """Arguments, each list before what it holds; in which list each is, and where."""
     found: list[_Entry] = []
     lists = 0
-    for k, argument in enumerate(arguments):
-        found.append((argument, 0, k))
-        if argument.kind is Kind.LIST:
-            lists += 1
-            found += [(held, lists, j) for j, held in enumerate(argument.holds)]
+
+    def take(some: Sequence[Argument], source: int) -> None:
+        nonlocal lists
+        for k, argument in enumerate(some):
+            found.append((argument, source, k))
+            if argument.kind in (Kind.LIST, Kind.TUPLE):
+                lists += 1
+                take(argument.holds, lists)
+
+    take(arguments, 0)
     return found
 
 
@@ -350,7 +358,9 @@ def _text() -> str:
     words |= {
         "flags": FLAGS,
         "value": VALUE,
-        "items": DATA + 8,
+        "items": ITEMS,
+        "tuple": TUPLE_ITEMS,
+        "digit": DIGIT,
         "words": _ENTRY_WORDS,
         "arguments": MAX_ARGUMENTS,
         "descriptor": MAX_DESCRIPTOR_WORDS,

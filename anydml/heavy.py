@@ -15,6 +15,7 @@ from anydml.ops.row_expressions import OF_ROWS
 from anydml.ops.tensor_desc import TensorDesc
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.bind import Compiled
+from anydml.runtime.constant_kernels import CONSTANTS, constant_kernel
 from anydml.runtime.convolution_kernels import best_by_kernels, convolution_kernel
 from anydml.runtime.gradient_kernels import GRADIENTS, gradient_kernel
 from anydml.runtime.integer_kernels import CONVOLUTIONS, MATRICES, MAX_COLUMNS_BYTES, has_room, integer_kernel
@@ -44,6 +45,7 @@ KERNELS = (
     _Kernels(window_kernel, POOLING, f"windows up to {MAX_TAPS} or whole planes"),
     _Kernels(resample_kernel, RESAMPLING),
     _Kernels(move_kernel, MOVES),
+    _Kernels(constant_kernel, CONSTANTS),
     _Kernels(best_kernel, BEST, f"up to {MAX_COUNT}"),
     _Kernels(running_kernel, RUNNING),
     _Kernels(matrix_kernel, ("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes"),

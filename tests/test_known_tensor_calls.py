@@ -227,6 +227,38 @@ def test_tuples_of_arrays_and_of_none(ordinary):
     assert not ordinary
 
 
+FILLED = {"value": 2, "diagonal_fill_begin": 1, "diagonal_fill_end": 3}
+CONSTANTS = {
+    "fill_value_constant": lambda f, t, n: f([3, n], 2, output_data_type=t),
+    "fill_value_sequence": lambda f, t, n: f([2, n], 3, 2, output_data_type=t),
+    "diagonal_matrix": lambda f, t, n: f([2, 3, n], 1, 2.5, output_data_type=t),
+    "diagonal_matrix1": lambda f, t, n: f(output_sizes=[2, 3, n], **FILLED, output_data_type=t),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint64", "uint16"])
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_what_is_made_of_nothing(name, dtype, ordinary):
+    """Each call gives another array, whatever was done with those before it."""
+    f, call = fresh(name), CONSTANTS[name]
+    if name == "fill_value_sequence" and dtype == "float64":
+        with pytest.raises(dml.InvalidOperator):
+            call(f, dtype, 5)
+        return
+    for n in (5, 300, 20_000):
+        expected = call(f, dtype, n).copy()
+        for _ in range(3):
+            made = call(f, dtype, n)
+            assert bits(made) == bits(expected)
+            made[...] = 7
+    ordinary.clear()
+    call(f, dtype, 5)[...] = 9
+    assert bits(call(f, dtype, 5)) == bits(call(fresh(name), dtype, 5))
+    assert ordinary == [name] * (
+        3 if dtype == "float16" and name in ("fill_value_sequence", "diagonal_matrix") else 1
+    )
+
+
 def test_lists_of_classes_of_their_own_may_change():
     class Axes(list):
         """One that is no list of Python's."""

@@ -13,6 +13,7 @@ from anydml.ops.opdef import Operator
 from anydml.ops.reductions import MIN_COLUMNS
 from anydml.ops.row_expressions import OF_ROWS
 from anydml.ops.tensor_desc import TensorDesc
+from anydml.runtime.attention_kernels import ATTENTION, attention_kernel
 from anydml.runtime.best_kernels import BEST, MAX_COUNT, best_kernel
 from anydml.runtime.bind import Compiled
 from anydml.runtime.constant_kernels import CONSTANTS, constant_kernel
@@ -51,6 +52,7 @@ KERNELS = (
     _Kernels(matrix_kernel, ("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes"),
     _Kernels(convolution_kernel, ("CONVOLUTION",), "forward"),
     _Kernels(gradient_kernel, GRADIENTS),
+    _Kernels(attention_kernel, ATTENTION),
     _Kernels(integer_kernel, (*MATRICES, *CONVOLUTIONS), "8-bit integers"),
     _Kernels(quantizing_kernel, QUANTIZING),
 )

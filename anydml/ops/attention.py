@@ -35,13 +35,10 @@ from anydml.ops.opdef import Asked, Operand, at, attr, example, inp, of_tensors,
 from anydml.ops.rules import holds
 from anydml.ops.shapes import said
 
-_SCORES_AT_ONCE = 2**24
-"""How many scores are held in memory: queries are looked at in blocks."""
-
 # ---- computation -----------------------------------------------------------------------------------------
 
 
-def _part(c: Call, part: str) -> Array:
+def part_of(c: Call, part: str) -> Array:
     """Queries, keys, or values: {batch, sequence, heads, head size}."""
     source = source_of(c, part)
     x: Array = getattr(c, source)
@@ -55,7 +52,7 @@ def _biased(c: Call, g: Geometry) -> Iterator[Array]:
     """Queries, keys and values, biases added: {batch, heads, sequence, head size}."""
     start = 0
     for part, sizes in zip(SOURCES, g[:3], strict=True):
-        x = _part(c, part)
+        x = part_of(c, part)
         width = sizes.heads * sizes.head_size
         if c.bias is not None:
             x = x + c.bias.reshape(-1)[start : start + width].reshape(sizes.heads, sizes.head_size)
@@ -63,7 +60,7 @@ def _biased(c: Call, g: Geometry) -> Iterator[Array]:
         yield x.transpose(0, 2, 1, 3)
 
 
-def _before(c: Call, g: Geometry) -> Array:
+def before_of(c: Call, g: Geometry) -> Array:
     """How many keys of each batch entry were there before."""
     if past_lengths(c) is None:
         return np.full(g.query.batch_size, g.past)
@@ -77,7 +74,7 @@ def _before(c: Call, g: Geometry) -> Array:
     return np.asarray(lengths, np.int64)
 
 
-def _joined(past: Array | None, x: Array, before: Array, total: int) -> Array:
+def joined(past: Array | None, x: Array, before: Array, total: int) -> Array:
     """What is new behind what was there before, by batch entry."""
     batch, heads, new, width = x.shape
     if past is None:
@@ -92,10 +89,10 @@ def _joined(past: Array | None, x: Array, before: Array, total: int) -> Array:
     return made
 
 
-def _masked(c: Call, g: Geometry, rows: slice) -> Any:
+def _masked(c: Call, g: Geometry) -> Any:
     """Where the mask hides keys (the last dimension) from some queries."""
     if c.mask_type is BOOLEAN:
-        return c.mask.reshape(of_scores(g))[:, :, rows] == 0
+        return c.mask.reshape(of_scores(g)) == 0
     batch, keys = g.query.batch_size, np.arange(g.total)
     numbers = c.mask.astype(np.int64).reshape(-1, 1, 1, 1)
     if c.mask_type is KEY_LENGTH:
@@ -104,18 +101,18 @@ def _masked(c: Call, g: Geometry, rows: slice) -> Any:
         return (keys >= numbers[:batch]) | (keys < numbers[batch:])
     lengths, queries, starts = np.split(numbers, [batch, 2 * batch + 1])
     entry = np.arange(batch).reshape(-1, 1, 1, 1)
-    query = entry * g.query.sequence_length + np.arange(g.query.sequence_length)[rows, np.newaxis]
+    query = entry * g.query.sequence_length + np.arange(g.query.sequence_length)[:, np.newaxis]
     key = entry * g.total + keys
     ends = np.minimum(starts[:-1] + lengths, starts[1:])
     return (query < queries[:-1]) | (query >= queries[1:]) | (key < starts[:-1]) | (key >= ends)
 
 
-def _hidden(c: Call, g: Geometry, before: Array, rows: slice) -> Any:
-    """Which keys some queries must not look at; None: they may look at all."""
-    masked = None if c.mask_type is NONE else _masked(c, g, rows)
-    if past_lengths(c) is None:
+def hidden_of(c: Call, g: Geometry, before: Array | None) -> Any:
+    """Which keys queries must not look at; None: they may look at all."""
+    masked = None if c.mask_type is NONE else _masked(c, g)
+    if past_lengths(c) is None or before is None:
         return masked
-    place = before.reshape(-1, 1, 1, 1) + np.arange(g.query.sequence_length)[rows, np.newaxis]
+    place = before.reshape(-1, 1, 1, 1) + np.arange(g.query.sequence_length)[:, np.newaxis]
     later = np.arange(g.total) > place
     return later if masked is None else masked | later
 
@@ -124,18 +121,13 @@ def _attention(c: Call) -> tuple[Array | None, ...]:
     g = geometry(c)
     batch, queries, width = g.query.batch_size, g.query.sequence_length, g.value.head_size
     query, key, value = _biased(c, g)
-    before = _before(c, g)
-    key = _joined(c.past_key, key, before, g.total)
-    value = _joined(c.past_value, value, before, g.total)
-    result = np.empty((batch, queries, g.query.heads, width), np.float32)
-    block = max(1, _SCORES_AT_ONCE // (batch * g.query.heads * g.total))
-    for start in range(0, queries, block):
-        rows = slice(start, min(start + block, queries))
-        weights, totals = _weights(c, g, query[:, :, rows], key, before, rows)
-        # heads of queries that share keys and values are rows of one product
-        grouped = weights.reshape(batch, g.value.heads, -1, g.total) @ value
-        found = grouped.reshape(batch, g.query.heads, -1, width) / totals
-        result[:, rows] = found.transpose(0, 2, 1, 3)
+    before = before_of(c, g)
+    key = joined(c.past_key, key, before, g.total)
+    value = joined(c.past_value, value, before, g.total)
+    weights, totals = _weights(c, g, query, key, before)
+    # heads of queries that share keys and values are rows of one product
+    grouped = weights.reshape(batch, g.value.heads, -1, g.total) @ value
+    result = (grouped.reshape(batch, g.query.heads, queries, width) / totals).transpose(0, 2, 1, 3)
     sizes = (
         c.output.shape,
         *(None if x is None else x.shape for x in (c.output_present_key, c.output_present_value)),
@@ -146,16 +138,14 @@ def _attention(c: Call) -> tuple[Array | None, ...]:
     )
 
 
-def _weights(
-    c: Call, g: Geometry, query: Array, key: Array, before: Array, rows: slice
-) -> tuple[Array, Array]:
-    """The exponentials of some queries' scores, and their sums."""
+def _weights(c: Call, g: Geometry, query: Array, key: Array, before: Array) -> tuple[Array, Array]:
+    """The exponentials of all scores, and their sums."""
     grouped = query.reshape(g.query.batch_size, g.key.heads, -1, g.query.head_size)
-    scores = (grouped @ key.swapaxes(2, 3)).reshape(g.query.batch_size, g.query.heads, -1, g.total)
+    scores = (grouped @ key.swapaxes(2, 3)).reshape(of_scores(g))
     scores *= np.float32(c.scale)
     if c.relative_position_bias is not None:
-        scores += c.relative_position_bias.reshape(of_scores(g))[:, :, rows]
-    hidden = _hidden(c, g, before, rows)
+        scores += c.relative_position_bias.reshape(of_scores(g))
+    hidden = hidden_of(c, g, before)
     if hidden is not None:
         scores += np.where(hidden, np.float32(c.mask_filter_value), np.float32(0))
     scores -= scores.max(axis=3, keepdims=True)

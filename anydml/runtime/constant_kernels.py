@@ -22,7 +22,7 @@ MAX_BYTES = 1 << 16
 def constant_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
 ) -> Implementation | None:
-    """What computes a `Call` of an operator that is given no tensors; None where its definition is as good."""
+    """What computes a `Call` of an operator without tensors; None where its definition is as good."""
     output = tensors["OutputTensor"]
     dtype, fills = IN_ARRAYS[output.data_type], operator.name == "FILL_VALUE_CONSTANT"
     rounded = output.data_type is FLOAT16 and not operator.moves  # what is around a kernel would round again

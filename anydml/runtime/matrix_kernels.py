@@ -85,8 +85,8 @@ class Product:
             b = self._product.copied(b, scratch(b.shape, b.dtype))
         result = empty(c.output, a.dtype)
         bias = None if c.c is None else np.broadcast_to(c.c, result.shape)
-        if bias is not None and not (_packed(bias, -1) or bias.strides[-1] == 0):
-            bias = packed(bias, self._threads)
+        if bias is not None:
+            bias = with_neighbours(bias, self._threads)
         self._product.run([a, b, result, *([] if bias is None else [bias])], dots)
         return result
 
@@ -156,6 +156,11 @@ class MatrixLaunches:
         return tiles
 
 
+def with_neighbours(c: Array, threads: int | None) -> Array:
+    """What is added to sums, as kernels take it: rows of neighbours, or of one element each."""
+    return c if _packed(c, -1) or c.strides[-1] == 0 else packed(c, threads)
+
+
 def _packed(x: Array, axis: int) -> bool:
     """Whether elements are neighbours along an axis; the stride of one element is any."""
     return x.strides[axis] == x.itemsize or x.shape[axis] == 1
@@ -190,7 +195,7 @@ class _MatrixLaunch(RepeatedLaunch):
             all(x.itemsize == WIDTH for x in arrays),
             m >= spec.rows,
             n >= spec.columns,
-            target.flags.c_contiguous,
+            _packed(target, -1),
             spec.turned or _packed(a, -1),
             _packed(b, -2 if spec.dots else -1),
             not spec.dots or not spec.turned,

@@ -16,9 +16,9 @@ from anydml.codegen.tuples import TuplesSpec
 from anydml.codegen.turned import TurnedSpec
 from anydml.ops.attributes import as_type
 from anydml.ops.call import Call, Implementation, empty, fields_of
-from anydml.ops.dtypes import IN_ARRAYS, INT32, UINT8, UINT16, UINT32, UINT64
+from anydml.ops.dtypes import IN_ARRAYS, INT32, INT64, NUMPY, UINT8, UINT16, UINT32, UINT64
 from anydml.ops.enums import PaddingMode
-from anydml.ops.expr import and_, ge, lt, read, select
+from anydml.ops.expr import and_, eq, ge, lt, or_, read, select
 from anydml.ops.layout import sequences
 from anydml.ops.opdef import Operator
 from anydml.ops.padding import inside
@@ -314,6 +314,33 @@ def _fill_diagonals(
     return compute
 
 
+def _one_hot(
+    tensors: Tensors, attributes: Attributes, width: int, threads: int | None
+) -> Implementation | None:
+    """The second value where an index is that of the place, or, below 0, as far from the end."""
+    sizes, axis = tensors["OutputTensor"].sizes, attributes["Axis"]
+    kind, word, length = tensors["IndicesTensor"].data_type, _BITS[width], sizes[axis]
+    signed = kind in (INT32, INT64)
+    if length > np.iinfo(np.int32).max:
+        return None
+    along = tuple(length if k == axis else 1 for k in range(len(sizes)))
+    places = np.arange(length, dtype=NUMPY[kind]).reshape(along)
+    index, place, below = (read(k, kind) for k in range(3))
+    here = or_(eq(index, place), eq(index, below)) if signed else eq(index, place)
+    types = (kind,) * (3 if signed else 2) + (word, word)
+    off, on = (read(len(types) - k, word) for k in (2, 1))
+    launch = RepeatedLaunch(group(types, (select(here, on, off),)), threads)
+    launch.tables = [places, *([places - length] if signed else [])]
+
+    def compute(c: Call) -> Any:
+        values = packed(c.values, threads).reshape(-1).view(f"u{width}")
+        result = empty(c.output, c.values.dtype)
+        launch.alone([c.indices, *launch.tables, values[:1], values[1:2], result.view(f"u{width}")])
+        return result
+
+    return compute
+
+
 MOVES: Mapping[str, Callable[[Tensors, Attributes, int, int | None], Implementation | None]] = {
     "GATHER": _gather,
     "GATHER_ELEMENTS": _gather_elements,
@@ -327,4 +354,5 @@ MOVES: Mapping[str, Callable[[Tensors, Attributes, int, int | None], Implementat
     "PADDING": _pad,
     "PADDING1": _pad,
     "DIAGONAL_MATRIX1": _fill_diagonals,
+    "ONE_HOT": _one_hot,
 }

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import anydml as dml
+from anydml import eager_tensors
 
 from ..onnx.ops.checking import computed
 from .tensors import check_floats, layouts
@@ -178,16 +179,32 @@ def test_a_past_in_a_buffer(mask_type, dtype):
             )
 
 
-def test_many_queries_are_looked_at_in_blocks(monkeypatch):
-    rng = np.random.default_rng(1)
-    for mask_type in MASKS:
-        t, o = drawn(rng, "float32", mask_type, "all", newer=True, buffered=True)
-        given = arguments(t, o | {"filter": -2.5}, "all", newer=True)
-        wanted = dml.multihead_attention1(**given)
-        monkeypatch.setattr("anydml.ops.attention._SCORES_AT_ONCE", 1)
-        for y, right in zip(dml.multihead_attention1(**given), wanted, strict=True):
-            np.testing.assert_allclose(y, right, rtol=1e-5, atol=1e-6, strict=True)
-        monkeypatch.undo()
+@pytest.mark.parametrize("buffered", [False, True])
+@pytest.mark.parametrize("mask_type", MASKS)
+def test_scores_are_looked_at_in_blocks(mask_type, buffered, monkeypatch):
+    """In calls that are known, too, and whether keys are turned round first or not."""
+    rng = np.random.default_rng([MASKS.index(mask_type), buffered])
+    for trial, block in enumerate([1, 2, 7, 20, 50, 1000] * 2):
+        source = SOURCES[trial % 4]
+        t, o = drawn(rng, "float32", mask_type, source, newer=True, buffered=buffered)
+        (wanted, slack), given = plain(t, o), arguments(t, o, source, newer=True)
+        eager_tensors.forget()
+        monkeypatch.setattr("anydml.runtime.attention_kernels.BLOCK", block)
+        monkeypatch.setattr("anydml.runtime.attention_kernels.MIN_TURNED_QUERIES", 1000 * (trial % 2))
+        for _ in range(4):
+            check(dml.multihead_attention1(**given), wanted, "float32", slack)
+
+
+def test_the_definition_is_what_kernels_compute(monkeypatch):
+    rng = np.random.default_rng(3)
+    monkeypatch.setattr(eager_tensors, "implementation_of", lambda *given: None)
+    for trial in range(20):
+        source, mask_type = SOURCES[trial % 4], MASKS[trial % 5]
+        t, o = drawn(rng, "float32", mask_type, source, newer=True, buffered=trial % 3 == 0)
+        (wanted, slack), given = plain(t, o), arguments(t, o, source, newer=True)
+        eager_tensors.forget()
+        check(dml.multihead_attention1(**given), wanted, "float32", slack)
+    eager_tensors.forget()
 
 
 def test_great_scores_and_masks_of_everything():

@@ -20,7 +20,7 @@ from anydml.runtime.constant_kernels import CONSTANTS, constant_kernel
 from anydml.runtime.convolution_kernels import best_by_kernels, convolution_kernel
 from anydml.runtime.gradient_kernels import GRADIENTS, gradient_kernel
 from anydml.runtime.integer_kernels import CONVOLUTIONS, MATRICES, MAX_COLUMNS_BYTES, has_room, integer_kernel
-from anydml.runtime.matrix_kernels import MAX_BYTES, matrix_kernel
+from anydml.runtime.matrix_kernels import MIN_BLAS, matrix_kernel
 from anydml.runtime.move_kernels import MOVES, move_kernel, view_kernel
 from anydml.runtime.product_kernels import product_kernel
 from anydml.runtime.quantizing_kernels import QUANTIZING, quantizing_kernel
@@ -49,7 +49,7 @@ KERNELS = (
     _Kernels(constant_kernel, CONSTANTS),
     _Kernels(best_kernel, BEST, f"up to {MAX_COUNT}"),
     _Kernels(running_kernel, RUNNING),
-    _Kernels(matrix_kernel, ("GEMM",), f"first matrices of up to {MAX_BYTES:,} bytes"),
+    _Kernels(matrix_kernel, ("GEMM",), f"up to {MIN_BLAS:,} multiply-adds, and more with AVX-512"),
     _Kernels(convolution_kernel, ("CONVOLUTION",), "forward"),
     _Kernels(gradient_kernel, GRADIENTS),
     _Kernels(attention_kernel, ATTENTION),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from anydml.ops import elementary, elementary64
 from anydml.ops.attributes import AxesKind
@@ -73,7 +74,7 @@ ACTIVATION_LEAKY_RELU = unary(
     "ACTIVATION_LEAKY_RELU",
     "Output is Input where that is not negative, else Alpha times Input.",
     ACTIVATION_FROM_1_0,
-    lambda x, alpha: select(ge(x, 0), x, mul(x, alpha)),
+    lambda x, alpha: select(ge(x, 0), elementary.wide(x), mul(elementary.wide(x), alpha)),
     example([1, -2], [1, -1], alpha=0.5),
     attr("Alpha", default=0.01),
 )
@@ -94,7 +95,7 @@ ACTIVATION_THRESHOLDED_RELU = unary(
     "ACTIVATION_THRESHOLDED_RELU",
     "Output is Input where that is greater than Alpha, else 0.",
     ACTIVATION_FROM_1_0,
-    lambda x, alpha: select(gt(x, number(alpha, x)), x, number(0, x)),
+    lambda x, alpha: select(gt(elementary.wide(x), alpha), x, number(0, x)),
     example([0.5, 2], [0, 2], alpha=1),
     attr("Alpha", default=1.0),
 )
@@ -223,13 +224,30 @@ ACTIVATION_SOFTSIGN = unary(
     example([1, -3], [0.5, -0.75]),
     notes="An infinity gives NaN, as the formula does.",
 )
+
+
+def _softplus(x: Expr, steepness: float) -> Expr:
+    x = elementary.wide(x)
+    return _where_it_fits(x, steepness, div(elementary.softplus(x, steepness), steepness), x)
+
+
+def _parametric_softplus(x: Expr, alpha: float, beta: float) -> Expr:
+    x = elementary.wide(x)
+    return _where_it_fits(x, beta, mul(elementary.softplus(x, beta), alpha), mul(mul(x, alpha), beta))
+
+
+def _where_it_fits(x: Expr, factor: float, usual: Expr, line: Expr) -> Expr:
+    """A softplus of factor * x; the line that it is next to where float32 has no such product."""
+    return usual if abs(factor) <= 1 else select(eq(mul(x, factor), inf), line, usual)
+
+
 _STEEP = at_least("Steepness", 1, "6_4")
 ACTIVATION_SOFTPLUS = unary(
     "ACTIVATION_SOFTPLUS",
     "Output is ln(1 + exp(Steepness * Input)) / Steepness.",
     {level: replace(table, rules=(_STEEP,)) for level, table in ACTIVATION_FROM_1_0.items()}
     | {FL_6_4: at(rank=(1, 8), T=FLOATS_UP_TO_32_BIT, rules=(not_zero("Steepness"),))},
-    lambda x, steepness: div(elementary.softplus(elementary.wide(x), steepness), steepness),
+    _softplus,
     example([0, 100], [0.3465735912322998, 100], steepness=2),
     attr("Steepness", default=1.0),
 )
@@ -237,7 +255,7 @@ ACTIVATION_PARAMETRIC_SOFTPLUS = unary(
     "ACTIVATION_PARAMETRIC_SOFTPLUS",
     "Output is Alpha * ln(1 + exp(Beta * Input)).",
     ACTIVATION_FROM_1_0,
-    lambda x, alpha, beta: mul(elementary.softplus(elementary.wide(x), beta), alpha),
+    _parametric_softplus,
     example([0, 3], [2.0794415473937988, 18.00742721], alpha=3, beta=2),
     attr("Alpha"),
     attr("Beta"),

@@ -42,8 +42,8 @@ from anydml.runtime.matrix_kernels import MatrixLaunches, with_neighbours
 ATTENTION = ("MULTIHEAD_ATTENTION", "MULTIHEAD_ATTENTION1")
 BLOCK = 1 << 17
 """How many scores are looked at together: they and their exponentials stay near."""
-MIN_TURNED_QUERIES = 64
-"""Of which products with keys are faster with what is beside each other in the order of keys."""
+MIN_TURNED_QUERIES = 32
+"""Of which products with keys are faster where the same number of neighbouring keys are neighbours."""
 _SCORE = read(0, FLOAT32)
 
 

@@ -25,19 +25,26 @@ from anydml.codegen.row_writer import body_address
 from anydml.directml.weights import has_rows, replace_reads
 from anydml.errors import require
 from anydml.ops.attributes import Activation
-from anydml.ops.call import Call, empty
+from anydml.ops.call import Call, Implementation, empty
 from anydml.ops.dtypes import FLOAT16, FLOAT32, UINT32
 from anydml.ops.enums import MatrixTransform
 from anydml.ops.expr import Expr, add, mul
 from anydml.ops.opdef import Operator
 from anydml.ops.tensor_desc import TensorDesc
-from anydml.runtime.launch import Array, RepeatedLaunch, copying, packed, scratch
-from anydml.runtime.threads import pool
+from anydml.runtime.launch import Array, RepeatedLaunch, copying, not_alone, packed, scratch
+from anydml.runtime.threads import cores, default_threads, pool
 
+MIN_BLAS, MIN_BLAS_DOTS, MIN_BLAS_ROWS = 1 << 23, 1 << 22, 8
+"""Multiply-adds from which NumPy's BLAS is faster than kernels of vectors of up to 32 bytes; such of columns
+that lie as rows do; and from how many rows on."""
+MIN_BLAS_ROW = 1 << 20
+"""The same of one row, which a kernel does not share among threads."""
 MAX_BYTES = 1 << 24
 """Of the first matrix, all of which is read for each tile of columns: what is not far from a core."""
 MIN_PANELS_ROWS = 128
 MIN_PANELS_DEPTH = 1 << 10
+MIN_TURNED_ROWS, MIN_FAR_ROWS, MAX_NEAR = 64, 256, 1 << 18
+"""Rows that a matrix is turned for, and one of more elements than stay near."""
 PAGE = 1 << 12
 """Lines so far apart fall upon each other in caches, which have no room for a tile's columns then. For so
 many rows and lines they are copied in the order in which they are read, again and again."""
@@ -45,7 +52,7 @@ many rows and lines they are copied in the order in which they are read, again a
 
 def matrix_kernel(
     operator: Operator, tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
-) -> Product | None:
+) -> Implementation | None:
     """What computes a `Call` of GEMM by a kernel; None where its definition is as good."""
     if tensors["ATensor"].data_type not in (FLOAT32, FLOAT16):
         return None
@@ -54,7 +61,24 @@ def matrix_kernel(
     depth = tensors["ATensor"].sizes[-2 if turned[0] else -1]
     if 0 in sizes or depth == 0 or (sizes[-1] > 1 and sizes[-2] * depth * WIDTH > MAX_BYTES):
         return None
+    if _is_for_blas(sizes[-2], depth, sizes[-1], turned[1]) and (threads or default_threads()) == cores():
+        return _by_blas
     return Product(sizes, turned, attributes, "CTensor" in tensors, threads)
+
+
+def _is_for_blas(rows: int, depth: int, columns: int, dots: bool) -> bool:
+    if host().vector_bytes >= 64:
+        return False
+    if rows < MIN_BLAS_ROWS:
+        return rows == 1 and not dots and depth * columns >= MIN_BLAS_ROW and cores() > 1
+    return rows * depth * columns >= (MIN_BLAS_DOTS if dots else MIN_BLAS)
+
+
+def _by_blas(c: Call) -> Array:
+    """By NumPy's library, which takes all cores."""
+    not_alone()
+    result: Array = c.by_definition()
+    return result
 
 
 class Product:
@@ -81,6 +105,7 @@ class Product:
             for x, turned in zip((c.a, c.b), self._turned, strict=True)
         )
         dots = _packed(a, -1) and _packed(b, -2) and (b.shape[-1] == 1 or not _packed(b, -1))
+        dots = dots and not pays_to_turn(c.output.shape[-2], *b.shape[-2:])
         if not dots and not _packed(b, -1):
             b = self._product.copied(b, scratch(b.shape, b.dtype))
         result = empty(c.output, a.dtype)
@@ -99,6 +124,12 @@ def activated(end: Expr, attributes: Mapping[str, Any], rank: int) -> tuple[Expr
     meaning = activation.operator.expression((FLOAT32,), FLOAT32, activation.attributes, rank)
     alone = not has_rows(meaning)
     return (replace_reads(meaning, {0: end}) if alone else end), alone
+
+
+def pays_to_turn(rows: int, depth: int, columns: int) -> bool:
+    """Whether so many rows get back what it takes to copy columns into the order of rows."""
+    near = depth * columns <= MAX_NEAR
+    return columns > 1 and rows >= (MIN_TURNED_ROWS if near else MIN_FAR_ROWS)
 
 
 class MatrixLaunches:

@@ -44,16 +44,17 @@ def asked_threads() -> int | None:
         warnings.warn(message, stacklevel=2)
     quota = control_groups.processors()
     allowed = None if quota is None else min(max(ceil(quota), 2), MAX_WORKERS + 1)
-    return allowed if allowed is not None and allowed < _cores() else None
+    return allowed if allowed is not None and allowed < cores() else None
 
 
 @cache
 def default_threads() -> int:
     """Threads of one dispatch, its caller included: what is asked for, else the cores at our disposal."""
-    return asked_threads() or min(_cores(), MAX_WORKERS + 1)
+    return asked_threads() or min(cores(), MAX_WORKERS + 1)
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Those at our disposal."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -348,3 +348,24 @@ def test_random_bits_have_every_sort_of_number():
     x = random_bits(np.random.default_rng(1), np.float32, 100_000)
     assert np.isnan(x).any()
     assert (np.abs(x) < np.finfo(np.float32).tiny).any()
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1 / 3])
+def test_attributes_beside_float16_are_float32(alpha):
+    x = -np.arange(1, 2048, dtype=np.float16) / 1024
+    wanted = (x.astype(np.float32) * np.float32(alpha)).astype(np.float16)
+    np.testing.assert_array_equal(dml.activation_leaky_relu(x, alpha=alpha), wanted)
+    above = np.array([np.float16(alpha)])
+    kept = np.where(above.astype(np.float32) > np.float32(alpha), above, 0)
+    np.testing.assert_array_equal(dml.activation_thresholded_relu(above, alpha=alpha), kept)
+
+
+def test_softplus_is_finite_where_its_product_is_not():
+    x = np.array([3.4e38, 1.7e38, 1e38, -3.4e38, np.inf, -np.inf], np.float32)
+    line = np.maximum(x, 0)
+    for steepness in (1, 2, 1e30):
+        np.testing.assert_array_equal(dml.activation_softplus(x, steepness=steepness), line)
+    np.testing.assert_array_equal(dml.activation_parametric_softplus(x, alpha=0.25, beta=4), line)
+    np.testing.assert_array_equal(
+        dml.activation_parametric_softplus(x, alpha=-0.25, beta=-4), np.minimum(x, 0)
+    )

@@ -85,7 +85,7 @@ def test_the_first_version(groups):
 def test_threads_where_time_is_limited(monkeypatch, quota, cores, threads_there):
     monkeypatch.delenv("ANYDML_NUM_THREADS", raising=False)
     monkeypatch.setattr(control_groups, "processors", lambda: quota)
-    monkeypatch.setattr(threads, "_cores", lambda: cores)
+    monkeypatch.setattr(threads, "cores", lambda: cores)
     asked, default = threads.asked_threads.__wrapped__, threads.default_threads.__wrapped__
     monkeypatch.setattr(threads, "asked_threads", asked)
     assert asked() == threads_there

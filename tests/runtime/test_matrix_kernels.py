@@ -79,11 +79,27 @@ def test_columns_that_are_copied_first(by_both, monkeypatch, sizes, stack):
 @pytest.mark.parametrize(
     "sizes", [(64, 600, 450), (130, 1030, 1024), (129, 1024, 2048), (65, 2100, 130), (3, 3000, 400)]
 )
-def test_large_matrices(by_both, sizes):
+def test_large_matrices(by_both, sizes, monkeypatch):
+    monkeypatch.setattr(matrix_kernels, "_is_for_blas", lambda *sizes: False)
     m, k, n = sizes
     a, b = drawn(m, k), drawn(k, n)
     for got in by_both(lambda: dml.gemm(a, b)):
         near(got, product(a, b), a, b)
+
+
+@pytest.mark.parametrize("sizes", [(64, 600, 450), (1, 1030, 1024), (8, 800, 1400)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_large_matrices_by_whatever_is_best(sizes, dtype):
+    m, k, n = sizes
+    a, b, c = (x.astype(dtype) for x in (drawn(m, k), drawn(k, n), drawn(m, n)))
+    for _ in range(3):
+        got = dml.gemm(a, b, c, alpha=0.5, fused_activation="RELU")
+        wanted = np.maximum(0.5 * product(a, b) + c, 0)
+        if dtype == "float16":
+            np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=2e-3)
+        else:
+            near(got, wanted, a, b)
+        assert got.dtype == dtype
 
 
 def test_a_matrix_that_is_far_from_a_core_is_left_to_others(by_both):

@@ -61,3 +61,29 @@ def test_in_a_branch_of_the_librarys():
     np.testing.assert_allclose(y, wanted(x, [2, 3]), rtol=2e-5, atol=2e-6)
     _, report = dml.flatten(built, convert="always")
     assert report.verified.agreed > 0
+
+
+@pytest.mark.parametrize("sizes", [(4, 3), (2, 3, 5), (2, 3, 4, 5)])
+@pytest.mark.parametrize("opset", [14, 15, 18])
+@pytest.mark.parametrize("kept", ["y", "y, m, v"])
+def test_training_leaves_weights_as_they_are(sizes, opset, kept):
+    """The bias is the mean, and the scale the variance: onnxruntime's writes what runs on into them."""
+    outputs = ", ".join(f"float[{'N,C' if name == 'y' else ''}] {name}" for name in kept.split(", "))
+    outputs = outputs.replace("N,C", ",".join(map(str, sizes))).replace("[]", "[3]")
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+    g (float[{",".join(map(str, sizes))}] x) => ({outputs}) <float[3] s = {{1.5, 2.0, 0.5}}, float[3] b = {{0.25, 0.5, 1.0}}> {{
+        y, m, v = BatchNormalization <training_mode = 1, momentum = 0.75> (x, s, b, b, s)
+    }}"""
+    built = parser.parse_model(text)
+    x = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    axes = (0, *range(2, len(sizes)))
+    by = (3, *[1] * (len(sizes) - 2))
+    scale, bias = np.float32([1.5, 2, 0.5]), np.float32([0.25, 0.5, 1])
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    y = (x - mean) / np.sqrt(variance + 1e-5) * scale.reshape(by) + bias.reshape(by)
+    expected = [y, 0.75 * bias + 0.25 * mean.ravel(), 0.75 * scale + 0.25 * variance.ravel()]
+    for _ in range(2):
+        session = dml.load(built)
+        for _ in range(3):
+            for made, right in zip(session.run(None, {"x": x}), expected, strict=False):
+                np.testing.assert_allclose(made, right, rtol=1e-5, atol=1e-5, strict=True)

@@ -108,6 +108,11 @@ def right_byte_products(
     return Written(made.instead, {**kept(constants), **made.constants}, {**kept(weights), **made.weights})
 
 
+def _differs(n: KnownNode, factor: Factor) -> bool:
+    """Whether a zero point is known to be of another type."""
+    return n.dtype(factor.zero) not in (None, n.dtype(factor.place))
+
+
 def multiplies_bytes(node: Node) -> bool:
     """Whether a body of it does."""
     inside = (n for body in node.subgraphs for n in body.walk(bodies=True))
@@ -131,6 +136,8 @@ class _Maker:
         others = [f for f in product.second if n.dtype(f.place) == "int8"]
         if first is None or any(n.dtype(f.place) is None for f in product.second):
             return  # in a body, where types are not always known
+        if any(_differs(n, f) for f in (*product.second, *([product.first] if product.first else ()))):
+            return  # which is refused, as it stands
         exact = _by_channel(n) and bool(others) and n.dtype(7) == "int8"
         if product.first is not None and first == "int8" and _slow() and not exact:
             self.raise_factor(node, product.first)

@@ -567,11 +567,11 @@ def test_a_zero_point_of_another_type_is_refused(operator, types):
     """What is turned to UINT8 would take the zero point with it, as if it were of its type."""
     a, az, w, wz = types.split()
     sizes = "2,2" if operator == "MatMulInteger" else "1,1,2,2"
-    built = parser.parse_model(
+    built = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 17]>
         m ({a}[{sizes}] a, {az} az, {w}[{sizes}] w, {wz} wz) => (int32[{sizes}] y) {{ y = {operator} (a, w, az, wz) }}"""
     )
     shape = tuple(map(int, sizes.split(",")))
     feeds = {"a": np.ones(shape, a), "az": np.array(0, az), "w": np.ones(shape, w), "wz": np.array(0, wz)}
-    with pytest.raises(dml.InvalidModel, match="to be of one type"):
-        dml.load(built).run(None, feeds)
+    with pytest.raises(anydml.InvalidModel, match="to be of one type"):
+        anydml.load(built).run(None, feeds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from anydml.ir.graph import Constant, OptionalType, TensorType, Type, Value
 from anydml.onnx.arrays import of_literal
 from anydml.onnx.serde.deserialize import Model
 
+MAX_ELEMENTS = 2**63 - 1
+"""Of a tensor: ONNX has sizes, and products of sizes, in int64."""
 Shapes = Mapping[str, Sequence[int | str | None]]
 
 
@@ -93,6 +96,8 @@ def _known(size: Dim, told: Mapping[Affine, int | Affine]) -> Dim:
 def _wrong(value: Value, asked: object) -> str:
     if not isinstance(asked, list | tuple) or not all(map(_is_size, asked)):
         return f"expected sizes, names of sizes or None, but got {short_repr(asked)}"
+    if prod(n or 1 for n in asked if isinstance(n, int)) > MAX_ELEMENTS:
+        return f"expected at most 2^63-1 elements, but got sizes {list(asked)}"
     declared = _content_type(value.type)
     if declared is None:
         return "expected a tensor, which has sizes"
@@ -126,7 +131,7 @@ def check_request(
     problems += [
         Problem(f"witness {name!r}", f"expected sizes, but got {short_repr(asked)}")
         for name, asked in witness.items()
-        if not are_sizes(asked)
+        if not are_sizes(asked) or prod(n or 1 for n in asked) > MAX_ELEMENTS
     ]
     contents: dict[Value, Constant] = {}
     absent: dict[Value, Type] = {}

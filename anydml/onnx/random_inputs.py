@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from anydml.errors import OutOfMemory
 from anydml.ir.graph import Graph, MapType, Node, OnnxOp, OptionalType, SequenceType, TensorType, Type
 from anydml.onnx.ops.catalog import info_of
 from anydml.onnx.types import dtype_name, leaf, numpy_type
+from anydml.runtime.memory import size_problem
 
 Feeds = dict[str, Any]
 Sizes = dict[object, int]
@@ -96,11 +98,15 @@ def _draw(
             return {k: _content(leaf(element).dtype, (), numbers, wild, rng).item() for k in keys}
         case TensorType(dtype, dims):
             dims = dims if dims is not None else (None,) * int(rng.integers(0, 4))
-            shape = (n if isinstance(n, int) else sizes.get(n or (name, k), 2) for k, n in enumerate(dims))
-            return _content(dtype, tuple(shape), numbers, wild, rng)
+            sized = [n if isinstance(n, int) else sizes.get(n or (name, k), 2) for k, n in enumerate(dims)]
+            if problem := size_problem(f"input {name!r}", dtype, sized, DRAWN_BYTES):
+                raise OutOfMemory(problem)
+            return _content(dtype, tuple(sized), numbers, wild, rng)
     return np.zeros((), np.float32)
 
 
+DRAWN_BYTES = 8
+"""Of a random number, whatever it becomes."""
 WILD_INTEGERS = (-1, -2, -7, 7, 100, 127)
 WILD_FLOATS = (np.nan, np.inf, -np.inf, -0.0, 1e30, -1e-30)
 

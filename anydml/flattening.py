@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from anydml.errors import VerificationFailed, translate_memory_error
+from anydml.errors import InvalidInput, Problem, VerificationFailed, short_repr, translate_memory_error
 from anydml.flatten_report import (
     IfReport,
     Report,
@@ -126,6 +126,7 @@ def flatten(
     """
     start = time.monotonic()
     close = Tolerance(rtol, atol)
+    _check_limits(max_extra_cost, unroll)
 
     proto, folder, where = parse(model)
     proto = in_order(proto)
@@ -210,6 +211,21 @@ def _without_faults(
                 continue
         part //= 2
     return best
+
+
+def _check_limits(max_extra_cost: object, unroll: object) -> None:
+    problems = []
+    if (
+        isinstance(max_extra_cost, bool)
+        or not isinstance(max_extra_cost, int | float)
+        or not max_extra_cost >= 0
+    ):
+        message = f"expected a number from 0 on, but got {short_repr(max_extra_cost)}"
+        problems.append(Problem("max_extra_cost", message))
+    if isinstance(unroll, bool) or not isinstance(unroll, int) or unroll < 0:
+        problems.append(Problem("unroll", f"expected an integer from 0 on, but got {short_repr(unroll)}"))
+    if problems:
+        raise InvalidInput(*problems)
 
 
 class _Flattening:

@@ -33,6 +33,7 @@ from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, RecentModels, 
 from anydml.onnx.execute.program import Program
 from anydml.onnx.feeds import as_array, check_call, check_places, checked, is_text
 from anydml.onnx.inference_session import InferenceSessionMethods, NodeArg, Providers
+from anydml.onnx.input_shapes import check_by_name
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
     check_run_options,
@@ -96,6 +97,7 @@ def load(
     """
     if native not in (None, True, False):
         raise InvalidInput(Problem("native", f"expected True, False or None, but got {short_repr(native)}"))
+    check_by_name("dims", {} if dims is None else dims)
     requested = requested_options(sess_options)
     if requested.ignored:
         warn(f"sess_options: no meaning in anydml, and ignored: {', '.join(requested.ignored)}")
@@ -367,11 +369,12 @@ class InferenceSession(Session):
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> None:
-        """`options`: `threads`, `dims` and `native` of `load`; `disabled_optimizers` and `enable_fallback`
-        have no meaning here."""
+        """`options`: `threads`, `dims` and `native` of `load`; `disabled_optimizers`, `enable_fallback` and
+        `read_config_from_model` have no meaning here."""
         options.pop("enable_fallback", None)
-        if options.pop("disabled_optimizers", None):
-            warn("disabled_optimizers has no meaning in anydml, and is ignored")
+        for name in ("disabled_optimizers", "read_config_from_model"):
+            if options.pop(name, None):
+                warn(f"{name} has no meaning in anydml, and is ignored")
         self._take(load(path_or_bytes, sess_options, providers, provider_options, **options)._loaded)
 
 

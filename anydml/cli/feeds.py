@@ -27,8 +27,7 @@ def feed(session: Session, feeds: tuple[str, ...]) -> dict[str, Any]:
         elif argument is None:
             values[name] = np.zeros(0)  # the session names the inputs that exist
         else:
-            rank = None if argument.shape is None else len(argument.shape)
-            values[name] = _literal(name, text, argument.type, rank)
+            values[name] = _literal(name, text, argument.type, argument.rank)
     return values
 
 
@@ -54,7 +53,7 @@ def how_to_feed(session: Session, given: Mapping[str, Any]) -> Iterator[Problem]
 
 def _sample(argument: NodeArg) -> str:
     """What could be written for an input: a literal for a scalar, a file for more."""
-    if argument.shape != []:
+    if argument.rank != 0:
         return f"@{argument.name}.npy"
     return {"tensor(bool)": "true", "tensor(string)": "text"}.get(argument.type, "1")
 
@@ -62,7 +61,7 @@ def _sample(argument: NodeArg) -> str:
 def _declared(argument: NodeArg) -> str:
     """As in `float32[n,4]`."""
     element = re.fullmatch(r"tensor\((\w+)\)", argument.type)
-    if element is None or argument.shape is None:
+    if element is None or argument.rank is None:
         return argument.type
     sizes = ",".join("?" if n is None else str(n) for n in argument.shape)
     return f"{_NAMES.get(element[1], element[1])}[{sizes}]"

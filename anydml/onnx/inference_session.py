@@ -39,9 +39,9 @@ class Runs(Protocol):
 class NodeArg:
     """An input or output: `name`, `type` as in `tensor(float)`, and `shape`.
 
-    A shape lists a number, a symbol or None for each dimension; it is None if the rank is not known, and
-    empty for what is no tensor, as in onnxruntime. What follows of an output's, beyond what the file says, is
-    found out when it is asked for.
+    A shape lists a number, a symbol or None for each dimension; it is empty for what is no tensor, and where
+    the rank is not known, as in onnxruntime: `rank` is None then. What follows of an output's, beyond what
+    the file says, is found out when it is asked for.
     """
 
     def __init__(self, argument: Argument, followed: Callable[[], Argument] | None = None) -> None:
@@ -59,19 +59,26 @@ class NodeArg:
         return onnx_name(self._told.type)
 
     @cached_property
-    def shape(self) -> list[int | str | None] | None:
+    def shape(self) -> list[int | str | None]:
+        sizes = (self._tensor.sizes if self._tensor else None) or ()
+        return [n if isinstance(n, int) else (n and n.name) or None for n in sizes]
+
+    @property
+    def rank(self) -> int | None:
+        """The number of dimensions, if it is a tensor of which that is known."""
+        return None if self._tensor is None or self._tensor.sizes is None else len(self._tensor.sizes)
+
+    @property
+    def _tensor(self) -> TensorType | None:
         told = self._told.type
         type = told.element if isinstance(told, OptionalType) else told
-        if not isinstance(type, TensorType):
-            return None if type is None else []
-        if type.sizes is None:
-            return None
-        return [n if isinstance(n, int) else (n and n.name) or None for n in type.sizes]
+        return type if isinstance(type, TensorType) else None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NodeArg):
             return NotImplemented
-        return (self.name, self.type, self.shape) == (other.name, other.type, other.shape)
+        mine, its = ((arg.name, arg.type, arg.rank, arg.shape) for arg in (self, other))
+        return mine == its
 
     def __hash__(self) -> int:
         return hash(self.name)

@@ -118,11 +118,23 @@ def _is_size(size: object) -> bool:
     return size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 0)
 
 
+def check_by_name(word: str, given: object) -> None:
+    """What is told of inputs or sizes by their names.
+
+    Raises:
+        InvalidInput: it is no dictionary.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidInput(Problem(word, f"expected a dictionary, but got {short_repr(given)}"))
+
+
 def check_request(
     model: Model, fixed: Mapping[str, Any], shapes: Shapes, witness: Mapping[str, Sequence[int]], convert: str
 ) -> tuple[dict[Value, Constant], dict[Value, Type]]:
     """Contents and types of inputs, or all that is wrong with them."""
     problems: list[Problem] = []
+    for word, by_name in (("fixed", fixed), ("shapes", shapes), ("witness", witness)):
+        check_by_name(word, by_name)
     inputs = {v.name: v for v in model.graph.inputs}
     if convert not in ("auto", "always", "never"):
         problems.append(Problem("convert", f"expected auto, always or never, but got {short_repr(convert)}"))

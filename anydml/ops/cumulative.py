@@ -84,7 +84,7 @@ CUMULATIVE_SUMMATION = of_tensors(
         has_exclusive_sum=False,
     ),
     in_place=("InputTensor",),
-    notes="Floats are summed up in float64 and rounded once; integers wrap.",
+    notes="Floats are summed up in float64, rounded to float32 and from there to float16; integers wrap.",
 )
 
 CUMULATIVE_PRODUCT = of_tensors(
@@ -115,7 +115,7 @@ CUMULATIVE_PRODUCT = of_tensors(
         has_exclusive_product=True,
     ),
     in_place=("InputTensor",),
-    notes="Floats are multiplied in float64 and rounded once; integers wrap.",
+    notes="Floats are multiplied in float64, rounded to float32 and from there to float16; integers wrap.",
 )
 
 # ---- the largest elements -------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def requested_options(options: object) -> RequestedOptions:
     names = [n for n in dir(usual) if not n.startswith("_") and not callable(getattr(usual, n))]
     others = [n for n in names if getattr(options, n) != getattr(usual, n) and n not in ours]
     ignored, unused = ([n for n in others if (n in UNSEEN) is unseen] for unseen in (False, True))
-    threads = options.intra_op_num_threads or None
+    threads = options.intra_op_num_threads if options.intra_op_num_threads > 0 else None
     deterministic = bool(options.use_deterministic_compute)
     exact = not allows_cut_off_sums(options)
     return RequestedOptions(threads, deterministic, exact, tuple(ignored), tuple(unused), options)

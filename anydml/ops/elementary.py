@@ -357,7 +357,5 @@ def gelu(x: Expr) -> Expr:
     square = mul(t, t)
     low = fma(t, t, neg(square))
     bell = _exp_of_negative(mul(square, -0.5), mul(low, -0.5))
-    share = mul(
-        t, div(polynomial(t, TAIL_P), polynomial(t, TAIL_Q))
-    )  # first: the bell's product may underflow
+    share = mul(t, div(polynomial(t, TAIL_P), polynomial(t, TAIL_Q)))  # before the bell, or it underflows
     return fma(neg(share), bell, select(gt(0.0, x), -0.0, x))

@@ -43,7 +43,7 @@ def test_sizes_by_symbol_are_a_dictionary():
 
 
 def test_inputs_that_do_not_fit_into_memory():
-    with pytest.raises(dml.OutOfMemory, match="input 'x': expected at most .* all the memory there is"):
+    with pytest.raises(dml.OutOfMemory, match=r"input 'x': expected at most .* all the memory there is"):
         benchmark.bench(MODEL, shapes={"x": (10**12, 4)})
 
 

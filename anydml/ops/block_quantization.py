@@ -5,6 +5,8 @@ Elements of 4 bits stand in arrays of bytes, one in each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from anydml.errors import InvalidInput, Problem
@@ -16,7 +18,7 @@ from anydml.ops.opdef import at, attr, example, inp, of_tensors, out
 from anydml.ops.rules import holds
 from anydml.ops.shapes import said
 
-_RANGES: dict[TensorDataType, tuple[int, int]] = {
+RANGES: dict[TensorDataType, tuple[int, int]] = {
     UINT8: (0, 255),
     INT8: (-128, 127),
     UINT4: (0, 15),
@@ -26,7 +28,7 @@ _RANGES: dict[TensorDataType, tuple[int, int]] = {
 
 def _to_integers(x: Array, dtype: TensorDataType) -> Array:
     """Whole numbers limited to a type's range; NaN becomes 0. Changes x."""
-    np.clip(x, *_RANGES[dtype], out=x)
+    np.clip(x, *RANGES[dtype], out=x)
     x[np.isnan(x)] = 0
     return x.astype(IN_ARRAYS[dtype])
 
@@ -36,7 +38,7 @@ def _to_integers(x: Array, dtype: TensorDataType) -> Array:
 
 def scale_and_zero_point(c: Call) -> tuple[Array, Array]:
     """Of all that is quantized, as tensors of one element."""
-    least, most = _RANGES[c.types["output"]]
+    least, most = RANGES[c.types["output"]]
     low, high = np.minimum(c.input.min(), np.float32(0)), np.maximum(c.input.max(), np.float32(0))
     scale = (high - low) / np.float32(most - least) if high != low else np.float32(1)
     zero_point = _to_integers(np.rint(np.atleast_1d(np.float32(least) - low / scale)), c.types["output"])
@@ -82,13 +84,30 @@ _PARAMETERS = inp("QuantizationTensors", dtype=("T", "Q"), count="QuantizationTe
 _COUNTS = {QuantizationType.SCALE: 1, QuantizationType.SCALE_ZERO_POINT: 2}
 
 
+def blocks_of(sizes: Sequence[int], counts: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Sizes with blocks as dimensions of their own, of which there are so many, and those of what each block
+    has one of. Sizes of 1 are left out."""
+    both = [(size, own) for n, m in zip(sizes, counts, strict=True) for size, own in ((m, m), (n // m, 1))]
+    both = [pair for pair in both if pair[0] > 1] or [(1, 1)]
+    return [size for size, _ in both], [own for _, own in both]
+
+
 def _parts(c: Call) -> tuple[Array, Array, Array | None]:
     """The input with its blocks as dimensions, and the scale and the zero point as they broadcast to it."""
-    counts = c.quantizations[0].shape
-    blocks = [size for n, m in zip(c.input.shape, counts, strict=True) for size in (m, n // m)]
-    ones = [size for m in counts for size in (m, 1)]
+    blocks, ones = blocks_of(c.input.shape, c.quantizations[0].shape)
     scale, *rest = (p.reshape(ones) for p in c.quantizations)
     return c.input.reshape(blocks), scale, rest[0].astype(np.float32) if rest else None
+
+
+def check_zero_points(c: Call, zero_point: Array) -> None:
+    """Those of 4 bits stand in bytes, which hold more."""
+    dtype = c.types["output"]
+    least, most = RANGES[dtype]
+    if not (least <= zero_point.min() and zero_point.max() <= most):
+        message = f"expected zero points from {least} to {most}, as {dtype.label} has them"
+        got = f"{zero_point.min():.0f} to {zero_point.max():.0f}"
+        where = f"{c.operator.name}: QuantizationTensors[1]"
+        raise InvalidInput(Problem(where, f"{message}, but got {got}"))
 
 
 def _quantize(c: Call) -> Array:
@@ -97,13 +116,7 @@ def _quantize(c: Call) -> Array:
     np.rint(quantized, out=quantized)
     dtype = c.types["output"]
     if zero_point is not None:
-        least, most = _RANGES[dtype]
-        if not (least <= zero_point.min() and zero_point.max() <= most):
-            message = f"expected zero points from {least} to {most}, as {dtype.label} has them"
-            got = f"{zero_point.min():.0f} to {zero_point.max():.0f}"
-            raise InvalidInput(
-                Problem(f"{c.operator.name}: QuantizationTensors[1]", f"{message}, but got {got}")
-            )
+        check_zero_points(c, zero_point)
         quantized += zero_point
     return _to_integers(quantized, dtype).reshape(c.output.shape)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -33,7 +33,7 @@ MIN_ROW = 16
 
 GRADIENTS = (
     *("ADAM_OPTIMIZER", "MAX_POOLING_GRAD"),
-    *("BATCH_NORMALIZATION_GRAD", "BATCH_NORMALIZATION_TRAINING_GRAD"),
+    *("BATCH_NORMALIZATION_GRAD", "BATCH_NORMALIZATION_TRAINING_GRAD", "BATCH_NORMALIZATION_TRAINING"),
 )
 
 
@@ -45,6 +45,8 @@ def gradient_kernel(
         return _adam(attributes, threads)
     if operator.name == "MAX_POOLING_GRAD":
         return _max_gradient(tensors, attributes, threads)
+    if operator.name == "BATCH_NORMALIZATION_TRAINING":
+        return _batch_training(tensors, attributes, threads)
     return _batch_gradient(tensors, attributes, threads, "TRAINING" in operator.name)
 
 
@@ -113,14 +115,11 @@ def _max_gradient(
 def _batch_gradient(
     tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None, training: bool
 ) -> Implementation | None:
-    """[before, channels, behind]: sums of rows, which are few, by a kernel; then each element. In FLOAT64."""
-    sizes, kept = tensors["InputTensor"].sizes, tensors["MeanTensor"].sizes
-    axes = [k for k, n in enumerate(kept) if n != 1]
-    if len(axes) != 1 or prod(sizes[axes[0] + 1 :]) < MIN_ROW:
+    """Sums of rows, which are few, by a kernel; then each element. In FLOAT64."""
+    view = _channels(tensors["InputTensor"].sizes, tensors["MeanTensor"].sizes)
+    if view is None:
         return None
-    (axis,) = axes
-    view = prod(sizes[:axis]), sizes[axis], prod(sizes[axis + 1 :])
-    column, count = (1, sizes[axis], 1), view[0] * view[2]
+    column, count = (1, view[1], 1), view[0] * view[2]
     x, g = (convert(read(k, FLOAT32), FLOAT64) for k in range(2))
     apart = sub(x, convert(read(2, FLOAT32), FLOAT64))
     summed = row_sum(mul(g, apart), (-1,)), row_sum(g, (-1,))
@@ -150,5 +149,50 @@ def _batch_gradient(
         else:
             each([received, factor, made.reshape(view)])
         return made, of_scale, of_bias
+
+    return compute
+
+
+def _channels(sizes: Sequence[int], kept: Sequence[int]) -> tuple[int, int, int] | None:
+    """[before, channels, behind] of what has parameters of these sizes; None where kernels are no quicker."""
+    axes = [k for k, n in enumerate(kept) if n != 1]
+    if len(axes) != 1 or prod(sizes[axes[0] + 1 :]) < MIN_ROW:
+        return None
+    (axis,) = axes
+    return prod(sizes[:axis]), sizes[axis], prod(sizes[axis + 1 :])
+
+
+def _batch_training(
+    tensors: Mapping[str, TensorDesc], attributes: Mapping[str, Any], threads: int | None
+) -> Implementation | None:
+    """The mean, the variance around it, then each element: three passes, in FLOAT64."""
+    view = _channels(tensors["InputTensor"].sizes, tensors["ScaleTensor"].sizes)
+    if view is None:
+        return None
+    column, count = (1, view[1], 1), view[0] * view[2]
+    x, more = (convert(read(k, FLOAT32), FLOAT64) for k in (0, 4))
+    apart = sub(x, read(1, FLOAT64))
+    totals = RepeatedLaunch(group((FLOAT32,), (row_sum(x, (-1,)),)), threads)
+    squares = RepeatedLaunch(group((FLOAT32, FLOAT64), (row_sum(mul(apart, apart), (-1,)),)), threads)
+    result = add(mul(apart, read(2, FLOAT64)), read(3, FLOAT64))
+    types: tuple[TensorDataType, ...] = (FLOAT32,) + (FLOAT64,) * 3
+    if "FusedAddTensor" in tensors:
+        result, types = add(result, more), (*types, FLOAT32)
+    each = RepeatedLaunch(group(types, (convert(result, FLOAT32),)), threads)
+
+    def compute(c: Call) -> tuple[Array, Array, Array]:
+        given = packed(c.input, threads).reshape(view)
+        sums = np.empty((*view[:2], 1))
+        made = empty(c.output, NUMPY[FLOAT32])
+        totals([given, sums], view)
+        with np.errstate(all="ignore"):
+            mean = (sums.sum(0) / count).reshape(column)
+            squares([given, mean, sums], view)
+            variance = (sums.sum(0) / count).reshape(column)
+            factor = c.scale.reshape(column) / np.sqrt(variance + attributes["Epsilon"])
+            bias = c.bias.reshape(column).astype(np.float64)
+        beside = [] if c.fused_add is None else [packed(c.fused_add, threads).reshape(view)]
+        each([given, mean, factor, bias, *beside, made.reshape(view)])
+        return made, mean.reshape(c.scale.shape), variance.reshape(c.scale.shape)
 
     return compute

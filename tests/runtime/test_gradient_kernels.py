@@ -186,3 +186,22 @@ def test_batch_gradients(both, function, axis, dtype):
     again = function(turned, received, mean, variance, scale, epsilon=0.01)
     for a, b in zip(again, other, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6 if dtype is np.float32 else 2e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_batches_in_training(both, axis, added, dtype):
+    """The order of sums is another one, in FLOAT64."""
+    x = drawn(4, 5, 6, 20, dtype=dtype)
+    x = np.concatenate([x, x[:, :, ::-1] + 300], axis=2)
+    scale, bias = (drawn(*(n if k == axis else 1 for k, n in enumerate(x.shape)), dtype=dtype) for _ in "ab")
+    for given in (x, np.asfortranarray(x)):
+        more = drawn(*x.shape, dtype=dtype) if added else None
+        one, other = both(
+            dml.batch_normalization_training, given, scale, bias, more, epsilon=1e-3, fused_activation="RELU"
+        )
+        for y, right in zip(one, other, strict=True):
+            assert y.dtype == right.dtype == dtype
+            rounding = 2e-3 if dtype == np.float16 else 1e-6
+            np.testing.assert_allclose(y, right, rtol=rounding, atol=rounding, strict=True)

@@ -103,6 +103,27 @@ def cases(torch: Any) -> Iterator[tuple[str, Call, Call | None, Call]]:
         lambda: np.pad(x, 1),
         lambda: f.pad(tx, (1, 1, 1, 1)),
     )
+    sequence = rng.standard_normal((1, 8, 16)).astype(np.float32)
+    heads = torch.from_numpy(sequence).view(1, 8, 2, 8).transpose(1, 2)
+    yield (
+        "MULTIHEAD_ATTENTION, 8 x 8 scores, 2 heads",
+        lambda: dml.multihead_attention(sequence, sequence, sequence, scale=0.35, head_count=2),
+        None,
+        lambda: f.scaled_dot_product_attention(heads, heads, heads),
+    )
+    ends, classes = np.array([[0, 1]], np.float32), places[:, :1]
+    yield (
+        "ONE_HOT of 8",
+        lambda: dml.one_hot(classes, ends, 8, 1),
+        lambda: np.eye(8, dtype=np.float32)[classes[:, 0]],
+        lambda: f.one_hot(tplaces[:, 0], 8),
+    )
+    yield (
+        "FILL_VALUE_CONSTANT",
+        lambda: dml.fill_value_constant([8, 8], 2.5),
+        lambda: np.full((8, 8), 2.5, np.float32),
+        lambda: torch.full((8, 8), 2.5),
+    )
     yield "TILE 2 x 2", lambda: dml.tile(x, [2, 2]), lambda: np.tile(x, (2, 2)), lambda: tx.repeat(2, 2)
     yield (
         "DEPTH_TO_SPACE",

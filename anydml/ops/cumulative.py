@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import dropwhile
+from typing import Any
 
 import numpy as np
 
@@ -270,14 +271,17 @@ def _coordinates_sizes(c: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _nonzero(c: Call) -> tuple[Array, Array]:
-    places = np.flatnonzero(c.input)
+    dtype: Any = np.uint32 if c.input.size < 1 << 32 else np.uint64
+    left: Array = np.flatnonzero(c.input != 0).astype(dtype)
+    count = len(left)
     made = np.zeros(c.output_coordinates.shape, np.uint32)
     many = made.shape[-1]
     rows = made.reshape(-1, many)
-    found = np.unravel_index(places, c.input.shape)
-    for k, coordinate in enumerate(found[-many:]):
-        rows[: len(places), k] = coordinate
-    return np.full(c.output_count.shape, len(places), np.uint32), made
+    for k, n in zip(reversed(range(many)), reversed(c.input.shape), strict=False):
+        above = left // dtype(n)  # by one number NumPy divides in vectors, but has no such remainders
+        rows[:count, k] = left - above * dtype(n)
+        left = above
+    return np.full(c.output_count.shape, count, np.uint32), made
 
 
 _COORDINATES_RULES = (

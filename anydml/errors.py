@@ -7,7 +7,7 @@ raises them together as one of the errors below.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
 from importlib import import_module
 from typing import ClassVar, ParamSpec, TypeVar
@@ -147,6 +147,16 @@ def _code_of(handler: object) -> object:
         return None
     function = getattr(handler, "__func__", handler)
     return getattr(function, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
+
+
+def check_by_name(word: str, given: object) -> None:
+    """What is told of inputs or sizes by their names.
+
+    Raises:
+        InvalidInput: it is no dictionary.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidInput(Problem(word, f"expected a dictionary, but got {short_repr(given)}"))
 
 
 def short_repr(value: object) -> str:

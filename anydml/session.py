@@ -22,6 +22,7 @@ from anydml.errors import (
     AnyDMLError,
     InvalidInput,
     Problem,
+    check_by_name,
     nearest,
     out_of_memory,
     short_repr,
@@ -33,7 +34,6 @@ from anydml.onnx.execute.loaded import Key, Loaded, LoadedModels, RecentModels, 
 from anydml.onnx.execute.program import Program
 from anydml.onnx.feeds import as_array, check_call, check_places, checked, is_text
 from anydml.onnx.inference_session import InferenceSessionMethods, NodeArg, Providers
-from anydml.onnx.input_shapes import check_by_name
 from anydml.onnx.providers.provider import RanksDiffer
 from anydml.onnx.providers.session_options import (
     check_run_options,

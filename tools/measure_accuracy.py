@@ -140,9 +140,8 @@ def _floats(bits: np.ndarray) -> np.ndarray:
 def _inputs(case: Any, rng: Any, dtype: np.dtype) -> list[Any]:
     if "SOFTMAX" in case.name:
         odd = samples(rng, dtype, COUNT).reshape(-1, 50)
-        usual = rng.standard_normal((10 * COUNT // 50, 50)) * rng.choice(
-            [1, 5, 20, 40], (10 * COUNT // 50, 1)
-        )
+        count = 10 * len(odd)
+        usual = rng.standard_normal((count, 50)) * rng.choice([1, 5, 20, 40], (count, 1))
         return [np.concatenate([np.where(np.isfinite(odd), odd, 0), usual]).astype(dtype)]
     if len(case.inputs) == 1 and dtype == np.float16:
         return [np.arange(65536).astype(np.uint16).view(np.float16)]

@@ -68,7 +68,7 @@ class NodeArg:
         """The number of dimensions, if it is a tensor of which that is known."""
         return None if self._tensor is None or self._tensor.sizes is None else len(self._tensor.sizes)
 
-    @property
+    @cached_property
     def _tensor(self) -> TensorType | None:
         told = self._told.type
         type = told.element if isinstance(told, OptionalType) else told

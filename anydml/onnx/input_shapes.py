@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from anydml.errors import InvalidInput, Problem, counted, nearest, short_repr
+from anydml.errors import InvalidInput, Problem, check_by_name, counted, nearest, short_repr
 from anydml.ir.dims import Affine, Dim, Symbol, are_sizes
 from anydml.ir.graph import Constant, OptionalType, TensorType, Type, Value
 from anydml.onnx.arrays import of_literal
@@ -116,16 +116,6 @@ def _is_size(size: object) -> bool:
     if isinstance(size, str):
         return bool(size)
     return size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 0)
-
-
-def check_by_name(word: str, given: object) -> None:
-    """What is told of inputs or sizes by their names.
-
-    Raises:
-        InvalidInput: it is no dictionary.
-    """
-    if not isinstance(given, Mapping):
-        raise InvalidInput(Problem(word, f"expected a dictionary, but got {short_repr(given)}"))
 
 
 def check_request(

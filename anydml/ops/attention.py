@@ -16,6 +16,7 @@ from anydml.ops.attention_sizes import (
     NONE,
     SOURCES,
     Geometry,
+    bias_place,
     geometry,
     of_presents,
     of_scores,
@@ -50,13 +51,11 @@ def part_of(c: Call, part: str) -> Array:
 
 def _biased(c: Call, g: Geometry) -> Iterator[Array]:
     """Queries, keys and values, biases added: {batch, heads, sequence, head size}."""
-    start = 0
     for part, sizes in zip(SOURCES, g[:3], strict=True):
         x = part_of(c, part)
-        width = sizes.heads * sizes.head_size
         if c.bias is not None:
-            x = x + c.bias.reshape(-1)[start : start + width].reshape(sizes.heads, sizes.head_size)
-        start += width
+            start, end = bias_place(g, part)
+            x = x + c.bias.reshape(-1)[start:end].reshape(sizes.heads, sizes.head_size)
         yield x.transpose(0, 2, 1, 3)
 
 

@@ -95,6 +95,12 @@ def of_scores(g: Geometry) -> tuple[int, int, int, int]:
     return g.query.batch_size, g.query.heads, g.query.sequence_length, g.total
 
 
+def bias_place(g: Geometry, part: str) -> tuple[int, int]:
+    """Where in a bias that of queries, keys, or values begins and ends."""
+    k, widths = list(SOURCES).index(part), [s.heads * s.head_size for s in g[:3]]
+    return sum(widths[:k]), sum(widths[: k + 1])
+
+
 # ---- sizes -----------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from anydml.ops.attention_sizes import (
     NONE,
     SOURCES,
     Geometry,
+    bias_place,
     geometry,
     of_scores,
     past_lengths,
@@ -67,6 +68,8 @@ class _Attention:
         self._copy = copying(FLOAT32, threads)
         x, y = read(0, FLOAT32), read(1, FLOAT32)
         self._add = RepeatedLaunch(group((FLOAT32, FLOAT32), (add(x, y),)), threads)
+        self._by_numpy = past_lengths(c) is not None or c.mask_type is BOUNDS
+        """Whether more than kernels tells which scores are hidden."""
         self._softmax = self._softmax_of(c)
 
     def _softmax_of(self, c: Call) -> RepeatedLaunch:
@@ -75,7 +78,6 @@ class _Attention:
         tables: list[Array] = []
         types: tuple[TensorDataType, ...] = (FLOAT32,)
         hidden: Expr | None = None
-        self._by_numpy = past_lengths(c) is not None or kind is BOUNDS
         key, *numbers = (read(k, INT32) for k in range(1, 4))
         if self._by_numpy:
             types, hidden = (FLOAT32, UINT8), eq(read(1, UINT8), 1)
@@ -121,14 +123,12 @@ class _Attention:
 
     def _part(self, c: Call, part: str) -> tuple[Array, Array | None]:
         """{batch, heads, sequence, head size}, and the bias that it has yet to get."""
-        k = list(SOURCES).index(part)
-        three = self._geometry[:3]
-        widths = [s.heads * s.head_size for s in three]
-        x, start, heads = part_of(c, part), sum(widths[:k]), three[k].heads
+        x = part_of(c, part)
         x = x if x.strides[-1] == x.itemsize or x.shape[-1] == 1 else packed(x, self._threads)
         bias = c.bias
         if bias is not None:
-            bias = bias.reshape(-1)[start : start + widths[k]].reshape(heads, 1, -1)
+            start, end = bias_place(self._geometry, part)
+            bias = bias.reshape(-1)[start:end].reshape(x.shape[2], 1, -1)
         return x.transpose(0, 2, 1, 3), bias
 
     def _with_bias(self, x: Array, bias: Array | None, into: Array | None = None) -> Array:

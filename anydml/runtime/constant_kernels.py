@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from anydml.ops.attributes import as_type
 from anydml.ops.call import Call, Implementation, empty
 from anydml.ops.dtypes import FLOAT16, FROM_NUMPY, IN_ARRAYS
 from anydml.ops.opdef import Operator
@@ -28,15 +29,17 @@ def constant_kernel(
     rounded = output.data_type is FLOAT16 and not operator.moves  # what is around a kernel would round again
     if len(tensors) > 1 or rounded or (prod(output.sizes) * dtype.itemsize > MAX_BYTES and not fills):
         return None
-    launch = copying(FROM_NUMPY[np.dtype(f"u{dtype.itemsize}")], threads)
+    bits = np.dtype(f"u{dtype.itemsize}")
+    launch = copying(FROM_NUMPY[bits], threads)
+    if fills:  # one element, however many there are
+        launch.tables = [np.array([as_type(attributes["Value"], output.data_type)], dtype).view(bits)]
 
     def compute(c: Call) -> Array:
         if not launch.tables:
             made: Array = c.by_definition()
-            whole = made.astype(dtype).view(f"u{dtype.itemsize}")
-            launch.tables = [whole.ravel()[:1].copy() if fills else whole]
+            launch.tables = [made.astype(dtype).view(bits)]
         result = empty(c.output, dtype)
-        launch.alone([launch.tables[0], result.view(f"u{dtype.itemsize}")])
+        launch.alone([launch.tables[0], result.view(bits)])
         return result
 
     return compute

@@ -105,7 +105,7 @@ class Product:
             for x, turned in zip((c.a, c.b), self._turned, strict=True)
         )
         dots = _packed(a, -1) and _packed(b, -2) and (b.shape[-1] == 1 or not _packed(b, -1))
-        dots = dots and not pays_to_turn(c.output.shape[-2], *b.shape[-2:])
+        dots = dots and not _pays_to_turn(c.output.shape[-2], *b.shape[-2:])
         if not dots and not _packed(b, -1):
             b = self._product.copied(b, scratch(b.shape, b.dtype))
         result = empty(c.output, a.dtype)
@@ -126,7 +126,7 @@ def activated(end: Expr, attributes: Mapping[str, Any], rank: int) -> tuple[Expr
     return (replace_reads(meaning, {0: end}) if alone else end), alone
 
 
-def pays_to_turn(rows: int, depth: int, columns: int) -> bool:
+def _pays_to_turn(rows: int, depth: int, columns: int) -> bool:
     """Whether so many rows get back what it takes to copy columns into the order of rows."""
     near = depth * columns <= MAX_NEAR
     return columns > 1 and rows >= (MIN_TURNED_ROWS if near else MIN_FAR_ROWS)

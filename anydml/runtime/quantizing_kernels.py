@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from anydml.codegen.kernel import group
 from anydml.ops.block_quantization import RANGES, blocks_of, check_zero_points, scale_and_zero_point
 from anydml.ops.call import Array, Call, Implementation, empty
@@ -33,15 +31,12 @@ def quantizing_kernel(
 
 def _dynamic(tensors: Mapping[str, TensorDesc], threads: int | None) -> Implementation:
     dtype = tensors["OutputTensor"].data_type
-    x, scale, zero = (read(k, FLOAT32) for k in range(3))  # FLOAT16 is handed on as FLOAT32
-    # a conversion to integers stays in their range, and makes 0 of NaN
-    meaning = convert(add(rint(div(x, scale)), zero), dtype)
-    launch = RepeatedLaunch(group((FLOAT32,) * 3, (meaning,)), threads)
+    launch = RepeatedLaunch(group((FLOAT32, FLOAT32, dtype), (_quantized(dtype, dtype, True),)), threads)
 
     def compute(c: Call) -> tuple[Array, Array, Array]:
         scale, zero_point = scale_and_zero_point(c)
         result = empty(c.output, IN_ARRAYS[dtype])
-        launch([c.input, scale, zero_point.astype(np.float32), result])
+        launch([c.input, scale, zero_point, result])
         return result, scale, zero_point
 
     return compute
@@ -75,13 +70,14 @@ def _by_blocks(
 
 
 def _quantized(integers: TensorDataType, kind: TensorDataType, zero: bool) -> Expr:
+    """Of FLOAT32, as which FLOAT16 is handed on."""
     whole = rint(div(read(0, FLOAT32), read(1, FLOAT32)))
     if zero:
         whole = add(whole, convert(read(2, kind), FLOAT32))
     if kind is not integers:
         least, most = map(float, RANGES[integers])
         whole = select(is_nan(whole), 0.0, at_most(at_least(whole, least), most))
-    return convert(whole, kind)
+    return convert(whole, kind)  # which stays in its range, and makes 0 of NaN
 
 
 def _dequantized(integers: TensorDataType, kind: TensorDataType, zero: bool) -> Expr:

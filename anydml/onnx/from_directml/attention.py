@@ -14,6 +14,7 @@ from anydml.ops.attention_sizes import (
     NONE,
     SOURCES,
     Geometry,
+    bias_place,
     geometry,
     of_scores,
     past_lengths,
@@ -42,13 +43,10 @@ def attention(c: Call, o: OnnxNodes) -> Any:
 
 def _part(c: Call, o: OnnxNodes, g: Geometry, part: str) -> str:
     """Queries, keys or values, biases added: {batch, heads, sequence, head size}."""
-    k, source = list(SOURCES).index(part), source_of(c, part)
-    sizes = g[:3][k]
+    source, sizes = source_of(c, part), g[:3][list(SOURCES).index(part)]
     x = o.reshape(source, sizes) if source == part else o.take(source, SOURCES[part][source], 3)
     if c.bias is not None:
-        widths = [s.heads * s.head_size for s in g[:3]]
-        start = sum(widths[:k])
-        bias = o.slice(o.reshape("bias", [-1]), 0, start, start + widths[k])
+        bias = o.slice(o.reshape("bias", [-1]), 0, *bias_place(g, part))
         x = o("Add", x, o.reshape(bias, [sizes.heads, sizes.head_size]))
     return o.transpose(x, [0, 2, 1, 3])
 

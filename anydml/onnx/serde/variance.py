@@ -33,13 +33,9 @@ def right_normalization(node: Node) -> list[Node]:
     if not axes or not isinstance(type, TensorType) or type.dtype not in ("float32", "float64"):
         return [node]
     w, dtype = PartWriter(node), type.dtype
-
-    def mean(of: Value, word: str, dtype: str) -> Value:
-        return _mean(w, node, of, word, dtype, axes)
-
-    wide = mean(x if dtype == "float64" else w.cast("wide", x, "float64"), "mean~wide", "float64")
-    apart = w.made("Sub", "apart", x, w.cast("mean", wide, dtype), dtype=dtype)
-    variance = mean(w.made("Mul", "squares", apart, apart, dtype=dtype), "variance", dtype)
+    wide = x if dtype == "float64" else w.cast("wide", x, "float64")
+    mean = w.cast("mean", _mean(w, node, wide, "mean~wide", "float64", axes), dtype)
+    apart, variance = _apart(w, node, x, mean, dtype, axes)
     deviation = w.made("Sqrt", "deviation", variance, dtype=dtype)
     divisor = w.made("Add", "divisor", deviation, w.number("epsilon", EPSILON, dtype), dtype=dtype)
     return [*w.nodes, part(node, "Div", (apart, divisor), w.output)]
@@ -51,14 +47,22 @@ def _mean(w: PartWriter, node: Node, of: Value, word: str, dtype: str, axes: lis
     return w.made("ReduceMean", word, of, w.integers(f"{word}~axes", axes), dtype=dtype)
 
 
+def _apart(
+    w: PartWriter, node: Node, x: Value, mean: Value, dtype: str, axes: list[int]
+) -> tuple[Value, Value]:
+    """What x has beyond its mean, and the variance."""
+    apart = w.made("Sub", "apart", x, mean, dtype=dtype)
+    squares = w.made("Mul", "squares", apart, apart, dtype=dtype)
+    return apart, _mean(w, node, squares, "variance", dtype, axes)
+
+
 def _right_training(node: Node) -> list[Node]:
     """BatchNormalization that finds its mean and variance: the population's."""
-    n, types = NodeView(node), {v.type for v in node.reads[1:]}
-    x, *parameters = node.reads
+    n, (x, *parameters) = NodeView(node), node.reads
     if not n.attribute("training_mode") or not isinstance(x.type, TensorType) or x.type.sizes is None:
         return [node]
     dtype, rank = x.type.dtype, len(x.type.sizes)
-    same = all(isinstance(t, TensorType) and t.dtype == dtype for t in types)
+    same = all(isinstance(p.type, TensorType) and p.type.dtype == dtype for p in parameters)
     if rank < 2 or dtype not in ("float32", "float64") or not same:
         return [node]
     w = PartWriter(node)
@@ -67,8 +71,7 @@ def _right_training(node: Node) -> list[Node]:
         w.made("Reshape", f"parameter{k}", p, channels, dtype=dtype) for k, p in enumerate(parameters)
     )
     mean = _mean(w, node, x, "mean", dtype, axes)
-    apart = w.made("Sub", "apart", x, mean, dtype=dtype)
-    variance = _mean(w, node, w.made("Mul", "squares", apart, apart, dtype=dtype), "variance", dtype, axes)
+    apart, variance = _apart(w, node, x, mean, dtype, axes)
     spread = w.made("Add", "spread", variance, w.number("epsilon", n.float("epsilon"), dtype), dtype=dtype)
     deviation = w.made("Sqrt", "deviation", spread, dtype=dtype)
     factor = w.made("Div", "factor", scale, deviation, dtype=dtype)
